@@ -1,0 +1,86 @@
+"""Checks of arguments: each error names the argument and prints what was expected and what came."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def check_at_least(name: str, value: int, least: int = 1) -> None:
+    """Raise unless ``value`` is an int that is at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name}: expected an int, got {value!r} of type {type(value).__name__}")
+    if value < least:
+        raise ValueError(f"{name}: expected at least {least}, got {value}")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Raise unless ``value`` lies in [0, 1)."""
+    if not 0.0 <= value < 1.0:
+        raise ValueError(f"{name}: expected a probability in [0, 1), got {value}")
+
+
+def check_divisible(d_model: int, num_heads: int, d_model_name: str = "d_model") -> None:
+    """Raise unless ``num_heads`` heads of equal width fit into ``d_model``."""
+    check_at_least("num_heads", num_heads)
+    if d_model % num_heads:
+        raise ValueError(
+            f"{d_model_name}: expected a multiple of num_heads, got {d_model_name}={d_model} and "
+            f"num_heads={num_heads} (remainder {d_model % num_heads})"
+        )
+
+
+def check_axes(name: str, tensor: Tensor, least: int, layout: str) -> None:
+    """Raise unless ``tensor`` has at least ``least`` axes; ``layout`` says which."""
+    if tensor.dim() < least:
+        raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
+
+
+def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Raise unless the three fit each other: ``(*batch, query, d_k)``, ``(*batch, key, d_k)``, ``(*batch, key, d_v)``."""
+    for name, tensor in (("query", query), ("key", key), ("value", value)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+        check_axes(name, tensor, 2, "at least two axes (length, width)")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+        if tensor.dtype != query.dtype:
+            raise TypeError(f"{name}: expected the query's dtype {query.dtype}, got {tensor.dtype}")
+        if tensor.shape[:-2] != query.shape[:-2]:
+            raise ValueError(
+                f"{name}: expected the query's batch axes {tuple(query.shape[:-2])}, got "
+                f"{tuple(tensor.shape[:-2])} (query {tuple(query.shape)}, {name} {tuple(tensor.shape)})"
+            )
+    if query.shape[-1] != key.shape[-1]:
+        raise ValueError(
+            f"key: expected width {query.shape[-1]}, the query's, got {key.shape[-1]} "
+            f"(query {tuple(query.shape)}, key {tuple(key.shape)})"
+        )
+    if query.shape[-1] == 0:
+        raise ValueError(f"query: expected a width of at least 1, got shape {tuple(query.shape)}")
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"value: expected length {key.shape[-2]}, the key's, got {value.shape[-2]} "
+            f"(key {tuple(key.shape)}, value {tuple(value.shape)})"
+        )
+
+
+def check_mask(mask: Tensor, scores_shape: Sequence[int]) -> None:
+    """Raise unless ``mask`` is boolean or floating and is ``(query, key)`` or broadcasts axis by axis to the scores."""
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask: expected a torch.Tensor, got {type(mask).__name__}")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"mask: expected a boolean mask (True = may attend) or a floating-point bias, got {mask.dtype}; "
+            "for a 0/1 mask pass mask.bool()"
+        )
+    expected = tuple(scores_shape)
+    fits = tuple(mask.shape) == expected[-2:] or (
+        mask.dim() == len(expected)
+        and all(m in (1, s) for m, s in zip(mask.shape, expected, strict=True))
+    )
+    if not fits:
+        raise ValueError(
+            f"mask: expected shape {expected[-2:]} (query, key) or one that broadcasts axis by axis to the "
+            f"scores' {expected}, got {tuple(mask.shape)}"
+        )

@@ -1,0 +1,189 @@
+"""The shapes in the signatures are true: the package runs with every annotation checked at run time."""
+
+import importlib
+import inspect
+import sys
+
+import jaxtyping
+import pytest
+import torch
+from jaxtyping import TypeCheckError, install_import_hook
+from torch import nn
+
+import mha
+
+
+@pytest.fixture(scope="module")
+def checked():
+    """Import ``mha`` anew with every annotation checked, and put the plain package back afterwards."""
+    plain = {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "mha"}
+    try:
+        with install_import_hook("mha", "beartype.beartype"):
+            package = importlib.import_module("mha")
+            for name in ("checks", "fonts", "palette", "sentence", "style", "words"):
+                importlib.import_module(f"mha.{name}")
+        yield package
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "mha"]:
+            del sys.modules[name]
+        sys.modules.update(plain)
+
+
+def valid_calls(package):
+    """Name, and calls with valid arguments, of everything public."""
+    q, k, v = torch.rand(2, 3, 5, 4), torch.rand(2, 3, 7, 4), torch.rand(2, 3, 7, 6)
+    x = torch.rand(2, 5, 4)
+    attend = package.scaled_dot_product_attention
+    module = package.SingleHeadAttention(4, 3, 2)
+    W = [torch.rand(2, 4, 3), torch.rand(2, 4, 3), torch.rand(2, 4, 5), torch.rand(10, 4)]
+
+    def claims():
+        with package.claim("It holds."):
+            assert True
+
+    return {
+        "scaled_dot_product_attention": [
+            lambda: attend(q, k, v),
+            lambda: attend(q[0, 0], k[0, 0], v[0, 0]),
+            lambda: attend(q[0], k[0], v[0], torch.ones(5, 7).bool(), is_causal=True),
+            lambda: attend(q, k, v, torch.zeros(2, 1, 1, 7), scale=0.5, dropout_p=0.5),
+            lambda: attend(q, k, v, torch.zeros(5, 7).bfloat16()),
+            lambda: attend(q.half(), k.half(), v.half(), torch.ones(1, 1, 1, 1).bool()),
+            lambda: attend(q[..., :0, :], k[..., :0, :], v[..., :0, :]),
+            lambda: attend(q[:0], k[:0], v[:0], is_causal=True),
+        ],
+        "causal_mask": [
+            lambda: package.causal_mask(3),
+            lambda: package.causal_mask(2, 5, device="cpu"),
+            lambda: package.causal_mask(0, 3, device=torch.device("cpu")),
+        ],
+        "SingleHeadAttention": [
+            lambda: module(x),
+            lambda: module(x[0], torch.ones(5, 5).bool()),
+            lambda: module(x, torch.zeros(2, 5, 5), is_causal=True),
+            lambda: module(x[:, :0]),
+            lambda: package.SingleHeadAttention(4)(x),
+        ],
+        "split_heads": [
+            lambda: package.split_heads(x, 2),
+            lambda: package.split_heads(x[0], 4),
+            lambda: package.split_heads(q, 1),
+            lambda: package.split_heads(x[:, :0], 2),
+        ],
+        "combine_heads": [lambda: package.combine_heads(q), lambda: package.combine_heads(q[0])],
+        "per_head_matrices": [lambda: package.per_head_matrices(nn.Linear(5, 6), 3)],
+        "count_parameters": [lambda: package.count_parameters(module)],
+        "attention_cost": [
+            lambda: package.attention_cost(5, 8, 2),
+            lambda: package.attention_cost(5, 8, 3, 7),
+        ],
+        "influence": [
+            lambda: package.influence(lambda t: t, x),
+            lambda: package.influence(lambda t: t[:, 1:].sum(dim=-1), x),
+        ],
+        "concat_heads": [
+            lambda: package.concat_heads(torch.rand(2, 2), torch.rand(4, 4)),
+            lambda: package.concat_heads(torch.rand(2, 3, 2), torch.rand(4, 5)),
+            lambda: package.concat_heads(torch.rand(2, 6, 3, 2), torch.rand(4, 4)),
+        ],
+        "attend_head_by_head": [lambda: package.attend_head_by_head(x[0], *W)],
+        "paper_example": [lambda: package.paper_example()],
+        "plot_attention": [
+            lambda: package.plot_attention(torch.rand(2, 3, 3), ["a", "b", "c"], heads=[1]),
+            lambda: package.plot_attention(torch.rand(2, 3).numpy(), ("a", "b"), ["x", "y", "z"], heads=None),
+            lambda: package.plot_attention(torch.rand(1, 2, 3, 3), heads=range(2)),
+            lambda: package.plot_attention(torch.rand(90, 90)),
+        ],
+        "claim": [claims],
+        "show_source": [
+            lambda: package.show_source(package.split_heads),
+            lambda: package.show_source(package.SingleHeadAttention),
+        ],
+        "use_book_style": [],  # it changes the process; tests/test_style.py calls it
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_pictures_left():
+    import matplotlib.pyplot as plt
+
+    yield
+    plt.close("all")
+
+
+def test_the_package_is_imported_anew_and_checks(checked):
+    assert checked is not mha and checked.split_heads is not mha.split_heads
+    with pytest.raises(TypeCheckError):
+        checked.split_heads(torch.zeros(4), 2)
+    with pytest.raises(ValueError):
+        mha.split_heads(torch.zeros(4), 2)  # the plain package says what is wrong itself
+
+
+def test_everything_public_is_called_here(checked):
+    assert set(valid_calls(checked)) >= set(mha.__all__)
+
+
+@pytest.mark.parametrize("name", mha.__all__)
+def test_valid_calls_agree_with_the_annotations(checked, name):
+    for call in valid_calls(checked)[name]:
+        call()
+
+
+def test_helpers_agree_with_their_annotations(checked):
+    modules = sys.modules
+    assert modules["mha"] is checked
+    modules["mha.sentence"].kitten_features()
+    modules["mha.fonts"].fonts_with(frozenset("ab"))
+    modules["mha.words"].word("head", number=1)
+    modules["mha.palette"].head_color(3)
+    modules["mha.style"].to_svg(checked.plot_attention(torch.eye(2)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.scaled_dot_product_attention(torch.rand(2, 4), torch.rand(3, 5), torch.rand(3, 4)),
+        lambda m: m.scaled_dot_product_attention(torch.rand(2, 4), torch.rand(3, 4), torch.rand(2, 4)),
+        lambda m: m.scaled_dot_product_attention(
+            torch.rand(2, 2, 4), torch.rand(3, 2, 4), torch.rand(3, 2, 4)
+        ),
+        lambda m: m.scaled_dot_product_attention(*[torch.ones(2, 4).int()] * 3),
+        lambda m: m.scaled_dot_product_attention(*[torch.ones(2, 4)] * 3, torch.ones(2, 2).int()),
+        lambda m: m.combine_heads(torch.rand(3, 4)),
+        lambda m: m.attend_head_by_head(torch.rand(3, 4), *[torch.rand(2, 5, 2)] * 3, torch.rand(4, 4)),
+        lambda m: m.influence(lambda t: t, torch.rand(3, 4)),
+        lambda m: m.causal_mask("3"),
+        lambda m: m.SingleHeadAttention(4)(torch.rand(4)),
+    ],
+)
+def test_invalid_shapes_violate_the_annotations(checked, call):
+    with pytest.raises(TypeCheckError):
+        call(checked)
+
+
+def test_a_wrong_result_violates_the_annotations(checked, monkeypatch):
+    # The shapes of results are checked as well: break a helper, and the caller's annotation notices.
+    single_head = sys.modules["mha.single_head"]
+    monkeypatch.setattr(single_head, "attention_weights", lambda scores: scores.softmax(dim=-1)[..., :1, :])
+    with pytest.raises(TypeCheckError):
+        checked.scaled_dot_product_attention(torch.rand(2, 4), torch.rand(3, 4), torch.rand(3, 5))
+
+
+def tensor_annotations(function):
+    signature = inspect.signature(function)
+    annotations = [p.annotation for p in signature.parameters.values()] + [signature.return_annotation]
+    return [a for a in annotations if a is torch.Tensor]
+
+
+@pytest.mark.parametrize("name", mha.__all__)
+def test_no_public_signature_has_a_tensor_without_a_shape(name):
+    assert jaxtyping.__name__  # the annotations are jaxtyping's
+    obj = getattr(mha, name)
+    functions = [obj.__init__, obj.forward] if inspect.isclass(obj) else [obj]
+    for function in functions:
+        assert not tensor_annotations(function), f"{name} takes or returns a bare Tensor"
+
+
+def test_the_plain_package_is_back_for_the_other_tests(request):
+    # The fixture lives as long as this module; whoever imports mha by name later must get the plain one.
+    assert mha.split_heads.__module__ == "mha.head_splitting"
