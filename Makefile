@@ -11,6 +11,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# pip and the build share one environment, so one thing after another, whatever -j says.
+.NOTPARALLEL:
 .PHONY: help book test serve notebooks figures lint clean repository
 
 help:

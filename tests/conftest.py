@@ -1,7 +1,6 @@
-"""What every test runs under: one thread, no window, checked shapes, the same examples on every run."""
+"""What every test runs under: one thread, no window, the same examples on every run."""
 
 import os
-import sys
 from pathlib import Path
 
 # Before torch is imported: two workers with a thread pool each would take each other's cores, and sums of
@@ -11,7 +10,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 import matplotlib
 import pytest
 from hypothesis import settings
-from jaxtyping import install_import_hook
 
 # In this process only. MPLBACKEND would reach the kernels of the notebooks, which then showed no pictures.
 matplotlib.use("Agg")
@@ -19,12 +17,6 @@ matplotlib.use("Agg")
 # The same examples on every run; no deadline, because the first call of a function in torch is a slow one.
 settings.register_profile("book", derandomize=True, deadline=None)
 settings.load_profile("book")
-
-# From here on, each call of the package is checked against the shapes in its signature. The hook must come
-# before the package: modules imported earlier would stay unchecked without a word.
-if "mha" in sys.modules:
-    raise RuntimeError("mha was imported before its signatures could be checked")
-install_import_hook("mha", "beartype.beartype")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,4 +35,6 @@ def notebooks() -> list[Path]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test with a `notebook` argument once for each notebook, under its name."""
     if "notebook" in metafunc.fixturenames:
-        metafunc.parametrize("notebook", notebooks(), ids=[path.stem for path in notebooks()])
+        metafunc.parametrize(
+            "notebook", notebooks(), ids=[path.stem for path in notebooks()]
+        )

@@ -15,7 +15,9 @@ def test_a_number_that_is_large_enough(value):
 
 @pytest.mark.parametrize(("value", "least"), [(0, 1), (-3, 1), (4, 5)])
 def test_a_number_that_is_too_small(value, least):
-    with pytest.raises(ValueError, match=rf"^heads: expected at least {least}, got {value}$"):
+    with pytest.raises(
+        ValueError, match=rf"^heads: expected at least {least}, got {value}$"
+    ):
         checks.check_at_least("heads", value, least)
 
 
@@ -32,7 +34,9 @@ def test_a_probability(value):
 
 @pytest.mark.parametrize("value", [1, 1.0, -1e-9, 2, math.nan, math.inf, -math.inf])
 def test_what_is_no_probability(value):
-    with pytest.raises(ValueError, match=r"^dropout: expected a probability in \[0, 1\), got"):
+    with pytest.raises(
+        ValueError, match=r"^dropout: expected a probability in \[0, 1\), got"
+    ):
         checks.check_probability("dropout", value)
 
 
@@ -43,7 +47,9 @@ def test_heads_that_do_not_divide_the_width_name_both_numbers():
         checks.check_divisible(10, 3)
     with pytest.raises(ValueError, match=r"width=4 and num_heads=8"):
         checks.check_divisible(4, 8, "width")
-    with pytest.raises(ValueError, match=r"num_heads: expected at least 1, got 0"):  # no ZeroDivisionError
+    with pytest.raises(
+        ValueError, match=r"num_heads: expected at least 1, got 0"
+    ):  # no ZeroDivisionError
         checks.check_divisible(10, 0)
 
 
@@ -54,7 +60,9 @@ def test_too_few_axes():
 
 
 @pytest.mark.parametrize(
-    "shape", [(3, 5), (2, 4, 3, 5), (1, 4, 3, 5), (2, 1, 1, 5), (1, 1, 1, 1), (2, 4, 3, 1)], ids=str
+    "shape",
+    [(3, 5), (2, 4, 3, 5), (1, 4, 3, 5), (2, 1, 1, 5), (1, 1, 1, 1), (2, 4, 3, 1)],
+    ids=str,
 )
 def test_masks_that_fit(shape):
     checks.check_mask(torch.ones(shape).bool(), (2, 4, 3, 5))
@@ -62,7 +70,18 @@ def test_masks_that_fit(shape):
 
 
 @pytest.mark.parametrize(
-    "shape", [(5, 3), (5,), (1, 5), (4, 3, 5), (2, 3, 5), (4, 2, 3, 5), (2, 4, 5, 3)], ids=str
+    "shape",
+    [
+        (5, 3),
+        (5,),
+        (1, 5),
+        (4, 3, 5),
+        (2, 3, 5),
+        (4, 2, 3, 5),
+        (2, 4, 5, 3),
+        (2, 4, 3, 6),
+    ],
+    ids=str,
 )
 def test_masks_that_do_not_fit(shape):
     with pytest.raises(ValueError, match=r"^mask: expected shape \(3, 5\)") as error:

@@ -4,6 +4,7 @@ The set-up cell then installs the package from the repository's address. Here gi
 in a copy of the working tree, so that what is tested is what is about to be pushed.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,6 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
 import notebooks as tool
@@ -22,10 +21,15 @@ import repository
 
 def git(folder: Path, *arguments: str) -> None:
     # Nothing of the user's own configuration: no hooks, no signing, no templates.
-    environment = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    environment = os.environ | {
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
     identity = ("-c", "user.name=test", "-c", "user.email=test@example.org")
     command = ["git", *identity, *arguments]
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    subprocess.run(
+        command, cwd=folder, env=environment, check=True, capture_output=True
+    )
 
 
 @pytest.fixture(scope="module")
@@ -54,9 +58,18 @@ def origin(root, tmp_path_factory) -> Path:
 def colab(tmp_path) -> Path:
     """Return the Python of an environment that has what this one has, except the package."""
     folder = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "venv", "--without-pip", folder],
+        check=True,
+        capture_output=True,
+    )
     here = Path(sysconfig.get_paths()["purelib"])
-    there = folder / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    there = (
+        folder
+        / "lib"
+        / f"python{sys.version_info.major}.{sys.version_info.minor}"
+        / "site-packages"
+    )
     others = folder / "others"
     others.mkdir()
     for path in here.iterdir():
@@ -66,12 +79,16 @@ def colab(tmp_path) -> Path:
     (there / "others.pth").write_text(f"{others}\n", encoding="utf-8")
     python = folder / "bin" / "python"
     probe = "import importlib.util as u; print(u.find_spec('mha'), u.find_spec('torch') is not None)"
-    found = subprocess.run([python, "-c", probe], cwd=tmp_path, check=True, capture_output=True, text=True)
+    found = subprocess.run(
+        [python, "-c", probe], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert found.stdout.split() == ["None", "True"]
     return python
 
 
-def test_the_notebook_runs_from_an_empty_folder(notebook, origin, colab, tmp_path, monkeypatch):
+def test_the_notebook_runs_from_an_empty_folder(
+    notebook, origin, colab, tmp_path, monkeypatch
+):
     settings = {
         f"url.file://{origin}.insteadOf": f"https://github.com/{repository.configured()}",
         # The copy belongs to whoever runs the tests, in whatever container.
@@ -91,15 +108,23 @@ def test_the_notebook_runs_from_an_empty_folder(notebook, origin, colab, tmp_pat
     probe = nbformat.v4.new_code_cell("print(mha.__file__)")
     document.cells.append(probe)
 
-    manager = AsyncKernelManager()
-    manager._kernel_spec = KernelSpec(
-        argv=[str(colab), "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"],
-        language="python",
-        display_name="Colab",
-    )
+    # A kernel of that environment, under a name of its own.
+    kernel = tmp_path / "jupyter" / "kernels" / "colab"
+    kernel.mkdir(parents=True)
+    command = [
+        str(colab),
+        "-m",
+        "ipykernel_launcher",
+        "-f",
+        "{connection_file}",
+        "--log-level=ERROR",
+    ]
+    specification = {"argv": command, "language": "python", "display_name": "Colab"}
+    (kernel / "kernel.json").write_text(json.dumps(specification), encoding="utf-8")
+    monkeypatch.setenv("JUPYTER_PATH", str(kernel.parent.parent))
     client = NotebookClient(
         document,
-        km=manager,
+        kernel_name="colab",
         timeout=tool.CELL_TIMEOUT,
         resources={"metadata": {"path": str(empty)}},
     )

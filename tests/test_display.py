@@ -17,9 +17,13 @@ def shown(monkeypatch):
     def text(obj):
         displayed = []
         monkeypatch.setattr(module, "display", displayed.append)
-        assert mha.show_source(obj) is None  # a value would appear on the page a second time
+        assert (
+            mha.show_source(obj) is None
+        )  # a value would appear on the page a second time
         (markdown,) = displayed
-        assert markdown.data.startswith("```python\n") and markdown.data.endswith("\n```")
+        assert markdown.data.startswith("```python\n") and markdown.data.endswith(
+            "\n```"
+        )
         return markdown.data.removeprefix("```python\n").removesuffix("\n```")
 
     return text
@@ -134,7 +138,9 @@ def test_a_function_without_docstring_is_shown_as_it_is(shown):
 
 def test_docstrings_are_cut_to_their_first_line(shown):
     source = shown(documented)
-    assert source.startswith('def documented(x):\n    """Return what came."""\n    text = """\n    A string')
+    assert source.startswith(
+        'def documented(x):\n    """Return what came."""\n    text = """\n    A string'
+    )
     assert "Parameters" not in source and "with its indentation." in source
     assert shown(summary_on_the_second_line).splitlines()[1] == '    """Come late."""'
     assert shown(only_a_docstring) == 'def only_a_docstring():\n    """Say it."""'
@@ -155,11 +161,17 @@ def test_a_class_is_shown_with_every_docstring_cut(shown):
 
 
 def test_a_method_is_dedented(shown):
-    assert shown(Documented.method).startswith('def method(self):\n    """Give it back."""\n')
-    assert shown(Documented.decorated.fget).startswith("@property\ndef decorated(self):\n")
+    assert shown(Documented.method).startswith(
+        'def method(self):\n    """Give it back."""\n'
+    )
+    assert shown(Documented.decorated.fget).startswith(
+        "@property\ndef decorated(self):\n"
+    )
 
 
-@pytest.mark.parametrize("obj", [empty_docstring, blank_docstring, on_one_line, with_mathematics])
+@pytest.mark.parametrize(
+    "obj", [empty_docstring, blank_docstring, on_one_line, with_mathematics]
+)
 def test_odd_docstrings_leave_working_code(shown, obj):
     source = shown(obj)
     assert source.startswith(f"def {obj.__name__}():")
@@ -170,7 +182,10 @@ def test_odd_docstrings_leave_working_code(shown, obj):
 
 def without_docstrings(tree):
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and ast.get_docstring(node) is not None
+        ):
             node.body = node.body[1:] or [ast.Pass()]
     return ast.dump(tree)
 
@@ -184,11 +199,18 @@ def test_what_is_shown_is_what_runs(shown, obj):
     shown_tree, real_tree = ast.parse(source), ast.parse(inspect.getsource(obj))
     assert without_docstrings(shown_tree) == without_docstrings(real_tree)
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, ast.FunctionDef | ast.ClassDef)
+            and ast.get_docstring(node) is not None
+        ):
             assert "\n" not in ast.get_docstring(node)
 
 
-@pytest.mark.parametrize("obj", [len, torch.matmul, 3, "text", None, int], ids=repr)
+@pytest.mark.parametrize(
+    "obj", [len, torch.matmul, 3, "text", None, int], ids=lambda obj: type(obj).__name__
+)
 def test_what_has_no_python_source_is_a_type_error(obj):
-    with pytest.raises(TypeError, match="obj: expected something with Python source, got"):
+    with pytest.raises(
+        TypeError, match="obj: expected something with Python source, got"
+    ):
         mha.show_source(obj)

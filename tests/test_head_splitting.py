@@ -1,4 +1,4 @@
-"""Splitting and joining heads: values small enough to see, the wrong versions beside them, and honest counts."""
+"""Splitting and joining heads: values small enough to see, the wrong versions beside them, the counts."""
 
 import copy
 import itertools
@@ -28,7 +28,9 @@ def test_split_gives_each_head_its_columns_of_every_token():
     assert heads.shape == (1, 3, 4, 2)
     assert heads[0, 0].tolist() == [[0, 1], [6, 7], [12, 13], [18, 19]]
     assert heads[0, 2].tolist() == [[4, 5], [10, 11], [16, 17], [22, 23]]
-    wrong = numbers(1, 4, 6).view(1, 3, 4, 2)  # the right shape, and two tokens in one row of a head
+    wrong = numbers(1, 4, 6).view(
+        1, 3, 4, 2
+    )  # the right shape, and two tokens in one row of a head
     assert wrong.shape == heads.shape
     assert wrong[0, 0].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
@@ -41,14 +43,18 @@ def test_split_is_a_slice_of_the_last_axis(batch, num_heads):
     d_k = 6 // num_heads
     assert heads.shape == (*batch, num_heads, 7, d_k)
     for head in range(num_heads):
-        assert torch.equal(heads[..., head, :, :], x[..., head * d_k : (head + 1) * d_k])
+        assert torch.equal(
+            heads[..., head, :, :], x[..., head * d_k : (head + 1) * d_k]
+        )
 
 
 def test_split_keeps_tokens_apart():
     x = numbers(1, 5, 6)
     changed = x.clone()
     changed[0, 3] += 100
-    different = (mha.split_heads(x, 3) != mha.split_heads(changed, 3)).any(dim=-1)[0]  # (heads, seq)
+    different = (mha.split_heads(x, 3) != mha.split_heads(changed, 3)).any(dim=-1)[
+        0
+    ]  # (heads, seq)
     assert different.tolist() == [[False, False, False, True, False]] * 3
 
 
@@ -60,7 +66,10 @@ def test_split_copies_nothing_and_takes_any_memory_layout(num_heads):
     assert heads.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     assert torch.equal(heads, mha.split_heads(x.contiguous(), num_heads))
     strided = numbers(2, 5, 12)[..., ::2]
-    assert torch.equal(mha.split_heads(strided, num_heads), mha.split_heads(strided.contiguous(), num_heads))
+    assert torch.equal(
+        mha.split_heads(strided, num_heads),
+        mha.split_heads(strided.contiguous(), num_heads),
+    )
 
 
 # --- combine ---
@@ -96,7 +105,9 @@ def test_combine_is_the_inverse_of_split(batch, seq, num_heads, d_k, transposed)
     heads = mha.split_heads(x, num_heads)
     assert heads.shape == (*batch, num_heads, seq, d_k)
     assert torch.equal(mha.combine_heads(heads), x)
-    assert torch.equal(mha.split_heads(mha.combine_heads(heads.contiguous()), num_heads), heads)
+    assert torch.equal(
+        mha.split_heads(mha.combine_heads(heads.contiguous()), num_heads), heads
+    )
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 6), (2, 0, 6), (0, 6), (0, 0, 6)], ids=str)
@@ -108,7 +119,9 @@ def test_lengths_of_zero(shape):
 
 def test_gradients_pass_through_unchanged():
     x = numbers(2, 5, 6).double().requires_grad_()
-    upstream = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    upstream = torch.randn(
+        2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     mha.combine_heads(mha.split_heads(x, 3)).backward(upstream)
     assert torch.equal(x.grad, upstream)
 
@@ -122,7 +135,9 @@ def test_split_refuses_a_width_that_does_not_divide(width, num_heads):
 
 @pytest.mark.parametrize("num_heads", [0, -1])
 def test_split_refuses_fewer_than_one_head(num_heads):
-    with pytest.raises(ValueError, match=rf"num_heads: expected at least 1, got {num_heads}"):
+    with pytest.raises(
+        ValueError, match=rf"num_heads: expected at least 1, got {num_heads}"
+    ):
         mha.split_heads(torch.zeros(1, 2, 4), num_heads)
 
 
@@ -133,9 +148,13 @@ def test_split_refuses_a_number_of_heads_that_is_no_int(num_heads):
 
 
 def test_too_few_axes():
-    with pytest.raises(ValueError, match=r"x: expected shape .*heads \* d_k.*got shape \(4,\)"):
+    with pytest.raises(
+        ValueError, match=r"x: expected shape .*heads \* d_k.*got shape \(4,\)"
+    ):
         mha.split_heads(torch.zeros(4), 2)
-    with pytest.raises(ValueError, match=r"x: expected shape .*heads, seq, d_v.*got shape \(4, 4\)"):
+    with pytest.raises(
+        ValueError, match=r"x: expected shape .*heads, seq, d_v.*got shape \(4, 4\)"
+    ):
         mha.combine_heads(torch.zeros(4, 4))
 
 
@@ -145,9 +164,16 @@ def test_split_and_combine_compile_and_export_with_lengths_left_open():
             return mha.combine_heads(mha.split_heads(x, 3) * 2.0)
 
     torch.compiler.reset()
-    compiled = torch.compile(RoundTrip(), fullgraph=True, backend="aot_eager", dynamic=True)
-    axes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("seq", min=2, max=64)}
-    program = torch.export.export(RoundTrip(), (numbers(2, 4, 6),), dynamic_shapes={"x": axes})
+    compiled = torch.compile(
+        RoundTrip(), fullgraph=True, backend="aot_eager", dynamic=True
+    )
+    axes = {
+        0: torch.export.Dim("batch", min=2, max=64),
+        1: torch.export.Dim("seq", min=2, max=64),
+    }
+    program = torch.export.export(
+        RoundTrip(), (numbers(2, 4, 6),), dynamic_shapes={"x": axes}
+    )
     for x in (numbers(2, 4, 6), numbers(3, 5, 6)):
         assert torch.equal(compiled(x), x * 2)
         assert torch.equal(program.module()(x), x * 2)
@@ -175,19 +201,32 @@ def combine_without_transpose(x):
 def test_a_consistently_wrong_split_passes_shapes_and_causality_and_fails_reach():
     x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     lower = torch.ones(6, 6).tril().bool()
-    right = mha.influence(lambda t: self_attention(t, mha.split_heads, mha.combine_heads), x)
+    right = mha.influence(
+        lambda t: self_attention(t, mha.split_heads, mha.combine_heads), x
+    )
     assert torch.equal(right, lower)
-    wrong = mha.influence(lambda t: self_attention(t, split_without_transpose, combine_without_transpose), x)
+    wrong = mha.influence(
+        lambda t: self_attention(t, split_without_transpose, combine_without_transpose),
+        x,
+    )
     assert not (wrong & ~lower).any()  # nothing leaks from the future
-    assert not wrong[5, 0] and not torch.equal(wrong, lower)  # and the last token never hears of the first
-    mixed = mha.influence(lambda t: self_attention(t, mha.split_heads, combine_without_transpose), x)
+    assert not wrong[5, 0] and not torch.equal(
+        wrong, lower
+    )  # and the last token never hears of the first
+    mixed = mha.influence(
+        lambda t: self_attention(t, mha.split_heads, combine_without_transpose), x
+    )
     assert (mixed & ~lower).any()
 
 
 def test_every_wrong_split_differs_from_a_loop_over_heads():
     x = torch.randn(1, 6, 8, generator=torch.Generator().manual_seed(0))
     loop = torch.cat(
-        [mha.scaled_dot_product_attention(h, h, h, is_causal=True)[0] for h in x.split(4, -1)], dim=-1
+        [
+            mha.scaled_dot_product_attention(h, h, h, is_causal=True)[0]
+            for h in x.split(4, -1)
+        ],
+        dim=-1,
     )
     assert_close(self_attention(x, mha.split_heads, mha.combine_heads), loop)
     splits = (mha.split_heads, split_without_transpose)
@@ -202,10 +241,14 @@ def test_every_wrong_split_differs_from_a_loop_over_heads():
 @pytest.mark.parametrize("seed", range(5))
 def test_influence_finds_a_known_table_of_dependencies(seed):
     generator = torch.Generator().manual_seed(seed)
-    table = torch.rand(4, 6, generator=generator) > 0.5  # output, input: not square, not symmetric
+    table = (
+        torch.rand(4, 6, generator=generator) > 0.5
+    )  # output, input: not square, not symmetric
     x = torch.randn(3, 6, 5, generator=generator)
     copy_of_x = x.clone()
-    assert torch.equal(mha.influence(lambda t: torch.einsum("oi,bid->bod", table.float(), t), x), table)
+    assert torch.equal(
+        mha.influence(lambda t: torch.einsum("oi,bid->bod", table.float(), t), x), table
+    )
     assert torch.equal(x, copy_of_x) and x._version == 0
 
 
@@ -224,10 +267,21 @@ def test_influence_finds_a_known_table_of_dependencies(seed):
             torch.eye(4),
         ),  # a constant shift would be invisible
     ],
-    ids=["identity", "reverse", "sums", "shorter", "no width", "more axes", "constant", "layer norm"],
+    ids=[
+        "identity",
+        "reverse",
+        "sums",
+        "shorter",
+        "no width",
+        "more axes",
+        "constant",
+        "layer norm",
+    ],
 )
 def test_influence_of_simple_functions(function, expected):
-    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    x = torch.randn(
+        2, 4, 3, generator=torch.Generator().manual_seed(0), requires_grad=True
+    )
     found = mha.influence(function, x)
     assert found.dtype == torch.bool and torch.equal(found, expected.bool())
 
@@ -236,7 +290,9 @@ def test_influence_sees_a_token_that_matters_in_one_item_of_the_batch_only():
     def second_item_only(t):
         return torch.stack([torch.zeros_like(t[0]), t[1]])
 
-    assert torch.equal(mha.influence(second_item_only, numbers(2, 3, 2)), torch.eye(3).bool())
+    assert torch.equal(
+        mha.influence(second_item_only, numbers(2, 3, 2)), torch.eye(3).bool()
+    )
 
 
 def test_influence_sees_a_change_to_nan():
@@ -246,7 +302,9 @@ def test_influence_sees_a_change_to_nan():
 
     found = mha.influence(spreads_nan, torch.zeros(1, 3, 2))
     assert found[:, 0].all()
-    always = mha.influence(lambda t: torch.full_like(t, torch.nan), torch.zeros(1, 3, 2))
+    always = mha.influence(
+        lambda t: torch.full_like(t, torch.nan), torch.zeros(1, 3, 2)
+    )
     assert not always.any()
 
 
@@ -301,7 +359,9 @@ def test_count_parameters_counts_a_shared_one_once():
     tied = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
     tied[1].weight = tied[0].weight
     assert mha.count_parameters(tied) == 24
-    assert mha.count_parameters(nn.BatchNorm1d(3)) == 6  # running statistics are not learned
+    assert (
+        mha.count_parameters(nn.BatchNorm1d(3)) == 6
+    )  # running statistics are not learned
     assert isinstance(mha.count_parameters(layer), int)
 
 
@@ -320,7 +380,9 @@ def measured_cost(seq, d_model, num_heads, d_k):
             outputs.append(scores.softmax(dim=-1) @ value)
         torch.cat(outputs, dim=-1) @ W_o
     return AttentionCost(
-        sum(W.numel() for W in matrices) + W_o.numel(), counter.get_total_flops(), score_elements
+        sum(W.numel() for W in matrices) + W_o.numel(),
+        counter.get_total_flops(),
+        score_elements,
     )
 
 
@@ -339,10 +401,14 @@ def test_attention_cost_is_what_torch_counts(num_heads, d_k):
 def test_parameters_and_flops_grow_with_heads_only_where_d_k_is_fixed():
     costs = {h: mha.attention_cost(128, 512, h) for h in (1, 2, 4, 8, 16)}
     assert len({cost[:2] for cost in costs.values()}) == 1
-    assert [cost.score_elements // costs[1].score_elements for cost in costs.values()] == [1, 2, 4, 8, 16]
+    assert [
+        cost.score_elements // costs[1].score_elements for cost in costs.values()
+    ] == [1, 2, 4, 8, 16]
     fixed = {h: mha.attention_cost(128, 512, h, d_k=64) for h in (1, 2, 4, 8, 16)}
     assert all(cost.parameters == h * fixed[1].parameters for h, cost in fixed.items())
-    assert all(cost.matmul_flops == h * fixed[1].matmul_flops for h, cost in fixed.items())
+    assert all(
+        cost.matmul_flops == h * fixed[1].matmul_flops for h, cost in fixed.items()
+    )
     assert fixed[8] == costs[8]
     assert mha.attention_cost(128, 512, 8).parameters == mha.count_parameters(
         nn.MultiheadAttention(512, 8, bias=False)

@@ -69,16 +69,9 @@ def test_names_of_notebooks(root):
 def test_each_chapter_has_its_module_and_tests(root):
     for slug in chapters(root):
         assert (root / PACKAGE / f"{slug}.py").is_file(), f"no {PACKAGE}/{slug}.py"
-        assert (root / "tests" / f"test_{slug}.py").is_file(), f"no tests/test_{slug}.py"
-
-
-def test_each_module_has_tests_or_is_tested_with_its_kind(root):
-    """A test file that is named after nothing in the package, the tools or the book is out of place."""
-    slugs = {path.stem for path in (root / PACKAGE).rglob("*.py")} | PAGES_WITHOUT_MODULE
-    slugs |= {path.stem for path in (root / "tools").glob("*.py")}
-    slugs |= {"layout", "site", "colab", "tools", "package", "notebooks", "figures", "public_names"}
-    unknown = {path.stem.removeprefix("test_") for path in (root / "tests").glob("test_*.py")} - slugs
-    assert not unknown, f"tests of nothing: {sorted(unknown)}"
+        assert (root / "tests" / f"test_{slug}.py").is_file(), (
+            f"no tests/test_{slug}.py"
+        )
 
 
 def test_each_figure_belongs_to_a_page(root):
@@ -91,17 +84,31 @@ def test_each_figure_belongs_to_a_page(root):
 
 
 def test_each_figure_is_used(root):
-    pages = [*(root / "chapters").iterdir(), root / "README.md"]
-    text = "\n".join(page.read_text(encoding="utf-8") for page in pages if page.suffix in (".md", ".ipynb"))
-    unused = [path.name for path in (root / "figures").glob("*.svg") if f"figures/{path.name}" not in text]
-    assert not unused, f"no page shows {unused}"
+    """A Markdown page shows the file; a notebook draws it, with the function of the same name."""
+    pages = [*(root / "chapters").glob("*.md"), root / "README.md"]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    for path in (root / "figures").glob("*.svg"):
+        drawn = False
+        for slug, notebook in chapters(root).items():
+            if path.stem.startswith(f"{slug}_"):
+                code = "\n".join(source(cell) for cell in code_cells(notebook))
+                drawn = (
+                    re.search(rf"\.{path.stem.removeprefix(f'{slug}_')}\(", code)
+                    is not None
+                )
+        assert drawn or f"figures/{path.name}" in text, f"no page shows {path.name}"
 
 
 def test_the_table_of_contents_names_every_page(root):
     toc = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    named = [toc["root"], *(entry["file"] for part in toc["parts"] for entry in part["chapters"])]
+    named = [
+        toc["root"],
+        *(entry["file"] for part in toc["parts"] for entry in part["chapters"]),
+    ]
     there = {
-        f"chapters/{path.stem}" for path in (root / "chapters").iterdir() if path.suffix in (".md", ".ipynb")
+        f"chapters/{path.stem}"
+        for path in (root / "chapters").iterdir()
+        if path.suffix in (".md", ".ipynb")
     }
     assert len(named) == len(set(named))
     assert set(named) == there
@@ -117,11 +124,19 @@ def imported_modules(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("mha.")}
+            found |= {
+                alias.name.split(".")[1]
+                for alias in node.names
+                if alias.name.startswith("mha.")
+            }
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
             if node.level:
-                found |= {module.split(".")[0]} if module else {alias.name for alias in node.names}
+                found |= (
+                    {module.split(".")[0]}
+                    if module
+                    else {alias.name for alias in node.names}
+                )
             elif module == "mha":
                 found |= {alias.name for alias in node.names}
             elif module.startswith("mha."):
@@ -136,7 +151,9 @@ def test_modules_import_only_what_came_before(root):
         path = root / PACKAGE / f"{slug}.py"
         if path.is_file():
             later = imported_modules(path) - shared - set(order[:position])
-            assert not later, f"{slug}.py imports {sorted(later)}, which no earlier chapter has"
+            assert not later, (
+                f"{slug}.py imports {sorted(later)}, which no earlier chapter has"
+            )
 
 
 def test_chapters_modules_do_not_lean_on_the_drawing_code(root):
@@ -158,8 +175,16 @@ def test_the_folder_code_is_no_package(root):
 
 
 def test_no_name_of_ours_is_in_the_standard_library(root):
-    folders = [path for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "_"))]
-    modules = [*root.glob("*.py"), *(root / "tools").glob("*.py"), *(root / PACKAGE).rglob("*.py")]
+    folders = [
+        path
+        for path in root.iterdir()
+        if path.is_dir() and not path.name.startswith((".", "_"))
+    ]
+    modules = [
+        *root.glob("*.py"),
+        *(root / "tools").glob("*.py"),
+        *(root / PACKAGE).rglob("*.py"),
+    ]
     names = {path.name for path in folders} | {path.stem for path in modules}
     # `code` is only a folder: not a package, and not on the path.
     taken = (names & set(sys.stdlib_module_names)) - {"code", "__init__", "__main__"}
@@ -210,7 +235,9 @@ def test_nothing_on_stderr_and_no_error(notebook):
 
 def test_no_live_control_is_stored(notebook):
     for number, _, output in outputs(notebook):
-        assert tool.WIDGET_VIEW not in output.get("data", {}), f"code cell {number} stores a control"
+        assert tool.WIDGET_VIEW not in output.get("data", {}), (
+            f"code cell {number} stores a control"
+        )
     assert "widgets" not in load(notebook)["metadata"]
 
 
@@ -221,7 +248,9 @@ def test_cells_with_a_picture_say_what_it_shows(notebook):
             assert len(alt.strip()) >= 10, (
                 f"code cell {number} shows a picture without alt text (mystnb.image.alt)"
             )
-            assert "/" not in alt or " " in alt, f"the alt text of code cell {number} looks like a path"
+            assert "/" not in alt or " " in alt, (
+                f"the alt text of code cell {number} looks like a path"
+            )
 
 
 def test_markdown_pictures_say_what_they_show(root):
@@ -229,11 +258,17 @@ def test_markdown_pictures_say_what_they_show(root):
         if path.suffix == ".md":
             texts = [path.read_text(encoding="utf-8")]
         elif path.suffix == ".ipynb":
-            texts = [source(cell) for cell in load(path)["cells"] if cell["cell_type"] == "markdown"]
+            texts = [
+                source(cell)
+                for cell in load(path)["cells"]
+                if cell["cell_type"] == "markdown"
+            ]
         else:
             continue
         for text in texts:
-            assert not re.search(r"!\[\s*\]\(", text), f"{path.name} has a picture without alt text"
+            assert not re.search(r"!\[\s*\]\(", text), (
+                f"{path.name} has a picture without alt text"
+            )
 
 
 def test_maths_stands_in_its_own_paragraph(notebook):
@@ -243,12 +278,16 @@ def test_maths_stands_in_its_own_paragraph(notebook):
             lines = source(cell).splitlines()
             marks = [number for number, line in enumerate(lines) if "$$" in line]
             for number in marks:
-                assert lines[number].strip() == "$$", f"put $$ on a line of its own: {lines[number]!r}"
+                assert lines[number].strip() == "$$", (
+                    f"put $$ on a line of its own: {lines[number]!r}"
+                )
             for opening, closing in zip(marks[::2], marks[1::2], strict=True):
                 assert opening == 0 or not lines[opening - 1].strip(), (
                     f"no empty line before {lines[opening + 1]!r}"
                 )
-                assert closing + 1 == len(lines) or not lines[closing + 1].strip(), "no empty line behind $$"
+                assert closing + 1 == len(lines) or not lines[closing + 1].strip(), (
+                    "no empty line behind $$"
+                )
 
 
 def descriptions(path: Path) -> dict:
@@ -265,9 +304,15 @@ def test_each_page_has_a_description_for_search_engines(root):
         if path.suffix in (".md", ".ipynb"):
             meta = descriptions(path)
             description = meta.get("description", "")
-            assert 50 <= len(description) <= 160, f"{path.name}: {len(description)} characters"
-            assert meta.get("property=og:description"), f"{path.name} has no og:description"
-            assert description not in seen, f"{path.name} and {seen[description]} have the same description"
+            assert 50 <= len(description) <= 160, (
+                f"{path.name}: {len(description)} characters"
+            )
+            assert meta.get("property=og:description"), (
+                f"{path.name} has no og:description"
+            )
+            assert description not in seen, (
+                f"{path.name} and {seen[description]} have the same description"
+            )
             seen[description] = path.name
 
 
@@ -277,11 +322,19 @@ def test_each_page_has_a_description_for_search_engines(root):
 def test_claims_are_sentences_and_can_fail(notebook):
     for number, cell in enumerate(code_cells(notebook), start=1):
         for claim in claims.find_claims(source(cell)):
-            assert claim.sentence is not None, f"code cell {number}: a claim must be one literal string"
-            assert claim.sentence.endswith((".", "!", "?")), f"no sentence: {claim.sentence!r}"
+            assert claim.sentence is not None, (
+                f"code cell {number}: a claim must be one literal string"
+            )
+            assert claim.sentence.endswith((".", "!", "?")), (
+                f"no sentence: {claim.sentence!r}"
+            )
             assert claim.checked, f"nothing is asserted for {claim.sentence!r}"
-            printed = "".join("".join(output.get("text", "")) for output in cell["outputs"])
-            assert f"✓ {claim.sentence}" in printed, f"not proved when the notebook ran: {claim.sentence!r}"
+            printed = "".join(
+                "".join(output.get("text", "")) for output in cell["outputs"]
+            )
+            assert f"✓ {claim.sentence}" in printed, (
+                f"not proved when the notebook ran: {claim.sentence!r}"
+            )
 
 
 def test_each_chapter_makes_a_claim(notebook):
@@ -294,7 +347,9 @@ def test_claims_are_unique(root):
         for cell in code_cells(path):
             for claim in claims.find_claims(source(cell)):
                 where = f"{path.name}: {claim.sentence}"
-                assert claim.anchor not in anchors, f"{where} | {anchors.get(claim.anchor)}"
+                assert claim.anchor not in anchors, (
+                    f"{where} | {anchors.get(claim.anchor)}"
+                )
                 anchors[claim.anchor] = where
 
 
@@ -306,20 +361,47 @@ def test_the_repository_address_is_the_same_everywhere(root):
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     assert config["repository"]["url"] == f"https://github.com/{configured}"
     assert config["repository"]["branch"] == repository.branch(root)
-    assert f"github.com/{configured}" in (root / "README.md").read_text(encoding="utf-8")
+    assert f"github.com/{configured}" in (root / "README.md").read_text(
+        encoding="utf-8"
+    )
     for path in repository.files(root):
         text = path.read_text(encoding="utf-8")
         for found in re.findall(
-            r"colab\.research\.google\.com/github/([\w.-]+/[\w.-]+)/blob/([\w.-]+)/", text
+            r"colab\.research\.google\.com/github/([\w.-]+/[\w.-]+)/blob/([\w.-]+)/",
+            text,
         ):
-            assert found == (configured, repository.branch(root)), f"{path.name} leads to {found}"
-        for found in re.findall(r"git\+https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?@", text):
+            assert found == (configured, repository.branch(root)), (
+                f"{path.name} leads to {found}"
+            )
+        for found in re.findall(
+            r"git\+https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?@", text
+        ):
             assert found == configured, f"{path.name} installs from {found}"
+
+
+def test_no_other_file_holds_the_address(root):
+    """`make repository` would leave it as it is there."""
+    folders = ("code", "tools", "tests", "assets", "figures", ".github", ".ci")
+    files = [path for name in folders for path in (root / name).rglob("*")]
+    files += [*root.iterdir(), *(root / "chapters").iterdir()]
+    known = set(repository.files(root))
+    holding = [
+        str(path.relative_to(root))
+        for path in files
+        if path.is_file()
+        and path not in known
+        and "__pycache__" not in path.parts
+        and repository.configured(root).encode() in path.read_bytes()
+    ]
+    # The package's own description, written when it is installed, is no source.
+    assert not [name for name in holding if ".egg-info" not in name]
 
 
 def test_pins_are_exact_and_match_what_is_installed(root):
     lines = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    requirements = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+    requirements = [
+        Requirement(line) for line in lines if line.strip() and not line.startswith("#")
+    ]
     names = [requirement.name.lower().replace("_", "-") for requirement in requirements]
     assert len(set(names)) == len(names), "a package is pinned twice"
     for requirement in requirements:
@@ -329,13 +411,22 @@ def test_pins_are_exact_and_match_what_is_installed(root):
         if requirement.marker is None or requirement.marker.evaluate():
             # The part behind "+" says for which hardware torch was built.
             installed = importlib.metadata.version(requirement.name).split("+")[0]
-            assert installed == pins[0].version, f"{requirement.name} {installed} is installed"
+            assert installed == pins[0].version, (
+                f"{requirement.name} {installed} is installed"
+            )
 
 
 def test_everything_that_is_installed_is_pinned(root):
     lines = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
-    pinned = {Requirement(line).name.lower().replace("_", "-") for line in lines if line and line[0] != "#"}
-    needed, queue = set(), ["mha", "jupyter-book", "nbval", "pytest-xdist", "hypothesis", "torch"]
+    pinned = {
+        Requirement(line).name.lower().replace("_", "-")
+        for line in lines
+        if line and line[0] != "#"
+    }
+    needed, queue = (
+        set(),
+        ["mha", "jupyter-book", "nbval", "pytest-xdist", "hypothesis", "torch"],
+    )
     while queue:
         name = queue.pop().lower().replace("_", "-")
         if name in needed:
@@ -344,8 +435,12 @@ def test_everything_that_is_installed_is_pinned(root):
         for text in importlib.metadata.requires(name) or []:
             requirement = Requirement(text)
             # torch pins the packages of its GPU builds itself, each to one version.
-            own = name == "torch" and any(pin.operator == "==" for pin in requirement.specifier)
-            if not own and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            own = name == "torch" and any(
+                pin.operator == "==" for pin in requirement.specifier
+            )
+            if not own and (
+                requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+            ):
                 queue.append(requirement.name)
     assert needed - pinned - {"mha"} <= {"triton"}
 
@@ -360,18 +455,36 @@ def wheel(root, tmp_path_factory) -> zipfile.ZipFile:
         (source_folder / name).parent.mkdir(parents=True, exist_ok=True)
         (source_folder / name).write_bytes((root / name).read_bytes())
     for path in (root / "code").rglob("*"):
-        if path.is_file() and "__pycache__" not in path.parts and ".egg-info" not in str(path):
+        if (
+            path.is_file()
+            and "__pycache__" not in path.parts
+            and ".egg-info" not in str(path)
+        ):
             target = source_folder / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--wheel-dir", folder, source_folder], check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    subprocess.run(
+        [*command, "--wheel-dir", folder, source_folder],
+        check=True,
+        capture_output=True,
+    )
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
 
 
 def test_the_wheel_asks_for_lower_bounds_only(wheel):
-    (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+    (name,) = [
+        name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")
+    ]
     metadata = Parser().parsestr(wheel.read(name).decode())
     requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist")]
     assert {requirement.name for requirement in requirements} >= {
@@ -381,17 +494,30 @@ def test_the_wheel_asks_for_lower_bounds_only(wheel):
         "ipywidgets",
     }
     for requirement in requirements:
-        assert [pin.operator for pin in requirement.specifier] == [">="], str(requirement)
+        assert [pin.operator for pin in requirement.specifier] == [">="], str(
+            requirement
+        )
     # What Colab has, or had in the runtime before.
-    colab = {"torch": "2.11.0", "numpy": "2.1.3", "matplotlib": "3.10.0", "ipywidgets": "7.7.1"}
+    colab = {
+        "torch": "2.11.0",
+        "numpy": "2.1.3",
+        "matplotlib": "3.10.0",
+        "ipywidgets": "7.7.1",
+    }
     for requirement in requirements:
         if requirement.name in colab:
-            assert requirement.specifier.contains(colab[requirement.name]), str(requirement)
+            assert requirement.specifier.contains(colab[requirement.name]), str(
+                requirement
+            )
 
 
 def test_the_wheel_holds_the_package_and_its_style(root, wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    files = [path for path in (root / PACKAGE).rglob("*") if path.suffix in (".py", ".mplstyle")]
+    files = [
+        path
+        for path in (root / PACKAGE).rglob("*")
+        if path.suffix in (".py", ".mplstyle")
+    ]
     assert names == {str(path.relative_to(root / "code")) for path in files}
 
 

@@ -15,18 +15,30 @@ PAPER = {"light": "#ffffff", "dark": "#14181e"}  # the dark paper is the built s
 HEADS = ("blue", "vermilion", "green", "pink", "ochre", "violet", "teal", "brown")
 TEXT = ("ink", "muted", "bad", *HEADS)
 
-# Machado, Oliveira and Fernandes 2009, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
-# severity 1.0; for linear RGB.
+# Machado, Oliveira and Fernandes 2009, "A Physiologically-based Model for Simulation of Color Vision
+# Deficiency", severity 1.0; for linear RGB.
 VISION = {
     "full": np.eye(3),
     "protanopia": np.array(
-        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
     ),
     "deuteranopia": np.array(
-        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
     ),
     "tritanopia": np.array(
-        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
     ),
 }
 
@@ -37,7 +49,9 @@ def color(name, theme):
 
 def linear(hexadecimal):
     channels = np.array([int(hexadecimal[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-    return np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    return np.where(
+        channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4
+    )
 
 
 def contrast(first, second):
@@ -48,14 +62,18 @@ def contrast(first, second):
 
 def lab(rgb):
     """CIE Lab, with the white of D65, of linear RGB."""
-    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    to_xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    )
     xyz = to_xyz @ np.clip(rgb, 0, 1) / to_xyz.sum(axis=1)
     f = np.where(xyz > (6 / 29) ** 3, np.cbrt(xyz), xyz / (3 * (6 / 29) ** 2) + 4 / 29)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
 def difference(first, second, vision):
-    return np.linalg.norm(lab(VISION[vision] @ linear(first)) - lab(VISION[vision] @ linear(second)))
+    return np.linalg.norm(
+        lab(VISION[vision] @ linear(first)) - lab(VISION[vision] @ linear(second))
+    )
 
 
 def test_the_measures_themselves():
@@ -65,7 +83,9 @@ def test_the_measures_themselves():
     assert lab(linear("#ff0000")) == pytest.approx([53.24, 80.09, 67.20], abs=0.05)
     for matrix in VISION.values():
         assert matrix.sum(axis=1) == pytest.approx(1, abs=1e-5)  # grey stays grey
-    assert difference("#d01c1c", "#4d7a1e", "full") > 3 * difference("#d01c1c", "#4d7a1e", "deuteranopia")
+    assert difference("#d01c1c", "#4d7a1e", "full") > 3 * difference(
+        "#d01c1c", "#4d7a1e", "deuteranopia"
+    )
 
 
 @pytest.mark.parametrize("theme", PAPER)
@@ -88,7 +108,9 @@ def test_letters_on_a_coloured_ground(name, theme):
 
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("theme", PAPER)
-@pytest.mark.parametrize(("first", "second"), list(itertools.combinations(HEADS[:4], 2)), ids="-".join)
+@pytest.mark.parametrize(
+    ("first", "second"), list(itertools.combinations(HEADS[:4], 2))
+)
 def test_the_first_four_heads_can_be_told_apart(first, second, theme, vision):
     assert difference(color(first, theme), color(second, theme), vision) >= 10
 
@@ -96,13 +118,18 @@ def test_the_first_four_heads_can_be_told_apart(first, second, theme, vision):
 @pytest.mark.parametrize("theme", PAPER)
 def test_all_eight_heads_differ_in_full_colour(theme):
     for first, second in itertools.combinations(HEADS, 2):
-        assert difference(color(first, theme), color(second, theme), "full") >= 10, (first, second)
+        assert difference(color(first, theme), color(second, theme), "full") >= 10, (
+            first,
+            second,
+        )
 
 
 def test_head_colours_keep_their_order_and_repeat():
     assert tuple(palette.COLORS[name] for name in HEADS) == palette.HEAD_COLORS
     assert [palette.head_color(head) for head in range(8)] == list(palette.HEAD_COLORS)
-    assert palette.head_color(8) == palette.head_color(0) and palette.head_color(11) == palette.head_color(3)
+    assert palette.head_color(8) == palette.head_color(0) and palette.head_color(
+        11
+    ) == palette.head_color(3)
 
 
 def test_every_entry_is_well_formed():
@@ -112,19 +139,25 @@ def test_every_entry_is_well_formed():
         assert variable == f"--mha-{name.replace('_', '-')}"
         assert re.fullmatch("#[0-9a-f]{6}", light)
         assert re.fullmatch("#[0-9a-f]{6}|transparent", dark)
-    # A picture is recoloured by replacing one light colour: two names for the same colour could not be told apart.
+    # A picture is recoloured by replacing light colours: two names of one colour could not be told apart.
     lights = list(palette.COLORS.values())
     assert len(set(lights)) == len(lights)
 
 
 def test_the_file_imports_nothing():
     tree = ast.parse(Path(palette.__file__).read_text(encoding="utf-8"))
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert not [
+        node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)
+    ]
 
 
 def style_entries():
     lines = STYLE_FILE.read_text(encoding="utf-8").splitlines()
-    return dict(re.split(r":\s*", line, maxsplit=1) for line in lines if line and not line.startswith("#"))
+    return dict(
+        re.split(r":\s*", line, maxsplit=1)
+        for line in lines
+        if line and not line.startswith("#")
+    )
 
 
 def test_the_style_file_has_the_palettes_colours():
@@ -143,5 +176,11 @@ def test_the_style_file_has_the_palettes_colours():
         "ytick.color": "muted",
         "grid.color": "line",
     }
-    found = {key: value for key, value in entries.items() if re.fullmatch("[0-9a-f]{6}", value)}
-    assert found == {key: palette.COLORS[name].removeprefix("#") for key, name in expected.items()}
+    found = {
+        key: value
+        for key, value in entries.items()
+        if re.fullmatch("[0-9a-f]{6}", value)
+    }
+    assert found == {
+        key: palette.COLORS[name].removeprefix("#") for key, name in expected.items()
+    }

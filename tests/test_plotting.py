@@ -19,17 +19,25 @@ from mha.style import to_svg
 @pytest.fixture(autouse=True)
 def figures_closed():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # a warning would stand on the page, and fail the notebook's test
+        warnings.simplefilter(
+            "error"
+        )  # a warning would stand on the page, and fail the notebook's test
         yield
     plt.close("all")
 
 
 def random_weights(*shape, seed=0):
-    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)).softmax(dim=-1)
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)).softmax(
+        dim=-1
+    )
 
 
 def panels(figure):
-    return [axes for axes in figure.axes if axes.get_visible() and axes.get_label() != "<colorbar>"]
+    return [
+        axes
+        for axes in figure.axes
+        if axes.get_visible() and axes.get_label() != "<colorbar>"
+    ]
 
 
 def cell_colors(axes):
@@ -66,7 +74,10 @@ def test_queries_are_rows_and_keys_are_columns():
     # Row 0 on top, column 0 on the left, each cell a unit square around its numbers.
     assert axes.get_ylim() == (1.5, -0.5) and axes.get_xlim() == (-0.5, 2.5)
     corners = axes.collections[0].get_coordinates()
-    assert corners[0, 0].tolist() == [-0.5, -0.5] and corners[2, 3].tolist() == [2.5, 1.5]
+    assert corners[0, 0].tolist() == [-0.5, -0.5] and corners[2, 3].tolist() == [
+        2.5,
+        1.5,
+    ]
 
 
 @pytest.mark.parametrize("size", [(5, 7), (100, 50)], ids=["cells", "image"])
@@ -75,12 +86,21 @@ def test_each_cell_shows_its_own_weight(size):
     for axes, matrix in zip(panels(mha.plot_attention(weights)), weights, strict=True):
         assert np.allclose(cell_colors(axes)[..., 3], matrix, atol=6e-4)
         if axes.images:
-            assert axes.images[0].get_extent() == [-0.5, size[1] - 0.5, size[0] - 0.5, -0.5]
+            assert axes.images[0].get_extent() == [
+                -0.5,
+                size[1] - 0.5,
+                size[0] - 0.5,
+                -0.5,
+            ]
 
 
 def test_all_heads_share_one_scale_from_zero_to_one():
-    weights = torch.stack([torch.full((2, 2), 0.01), torch.full((2, 2), 0.5), torch.full((2, 2), 1.0)])
-    opacity = [cell_colors(axes)[0, 0, 3] for axes in panels(mha.plot_attention(weights))]
+    weights = torch.stack(
+        [torch.full((2, 2), 0.01), torch.full((2, 2), 0.5), torch.full((2, 2), 1.0)]
+    )
+    opacity = [
+        cell_colors(axes)[0, 0, 3] for axes in panels(mha.plot_attention(weights))
+    ]
     assert np.allclose(opacity, [0.01, 0.5, 1.0])
 
 
@@ -95,7 +115,9 @@ def test_the_scale_beside_a_large_matrix_runs_from_zero_to_one():
 def test_small_matrices_show_their_numbers():
     weights = torch.tensor([[1.0, 0.0], [0.25, 0.754]])
     (axes,) = panels(mha.plot_attention(weights))
-    texts = {text.get_position(): text.get_text() for text in axes.texts}  # (column, row)
+    texts = {
+        text.get_position(): text.get_text() for text in axes.texts
+    }  # (column, row)
     assert texts == {(0, 0): "1", (1, 0): "0", (0, 1): ".25", (1, 1): ".75"}
     assert not panels(mha.plot_attention(random_weights(7, 7)))[0].texts
 
@@ -111,11 +133,16 @@ def test_a_cell_that_is_no_number_cannot_be_overlooked(bad, size):
     assert to_hex(colors[1, 0]) == palette.COLORS["blue"]
     if size == 2:
         (text,) = [text for text in axes.texts if text.get_position() == (1, 0)]
-        assert text.get_text() == str(bad) and text.get_color() == palette.COLORS["on_color"]
+        assert (
+            text.get_text() == str(bad)
+            and text.get_color() == palette.COLORS["on_color"]
+        )
 
 
 @pytest.mark.parametrize(
-    "dtype", [torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.int64], ids=str
+    "dtype",
+    [torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.int64],
+    ids=str,
 )
 def test_any_kind_of_number(dtype):
     (axes,) = panels(mha.plot_attention(torch.eye(3).to(dtype)))
@@ -152,10 +179,14 @@ def test_cross_attention_does_not_take_the_queries_labels_for_the_keys():
     (axes,) = panels(mha.plot_attention(random_weights(2, 3), ["a", "b"]))
     assert [text for _, text in tick_labels(axes.yaxis)] == ["a", "b"]
     assert [text for _, text in tick_labels(axes.xaxis)] == ["0", "1", "2"]
-    (axes,) = panels(mha.plot_attention(random_weights(3, 3), ["a", "b", "c"], ["x", "y", "z"]))
+    (axes,) = panels(
+        mha.plot_attention(random_weights(3, 3), ["a", "b", "c"], ["x", "y", "z"])
+    )
     assert [text for _, text in tick_labels(axes.yaxis)] == ["a", "b", "c"]
     assert [text for _, text in tick_labels(axes.xaxis)] == ["x", "y", "z"]
-    (axes,) = panels(mha.plot_attention(random_weights(3, 3), key_tokens=["x", "y", "z"]))
+    (axes,) = panels(
+        mha.plot_attention(random_weights(3, 3), key_tokens=["x", "y", "z"])
+    )
     assert [text for _, text in tick_labels(axes.yaxis)] == ["0", "1", "2"]
 
 
@@ -186,14 +217,24 @@ def test_tokens_are_drawn_as_they_are(token):
     for axes in panels(figure):
         for axis in (axes.xaxis, axes.yaxis):
             assert tick_labels(axis) == list(enumerate(tokens))
-            assert not any(text.get_parse_math() or text.get_usetex() for text in axis.get_ticklabels())
+            assert not any(
+                text.get_parse_math() or text.get_usetex()
+                for text in axis.get_ticklabels()
+            )
 
 
 @pytest.mark.parametrize(
     ("token", "shown"),
-    [("\n", "\\n"), ("a\nb", "a\\nb"), ("\t", "\\t"), ("\r\n", "\\r\\n"), ("\x00", "\\x00"), ("\ud800", "\\ud800"),
-     ("\u2028", "\\u2028")],
-)  # fmt: skip
+    [
+        ("\n", "\\n"),
+        ("a\nb", "a\\nb"),
+        ("\t", "\\t"),
+        ("\r\n", "\\r\\n"),
+        ("\x00", "\\x00"),
+        ("\ud800", "\\ud800"),
+        ("\u2028", "\\u2028"),
+    ],
+)
 def test_characters_without_a_shape_are_drawn_as_escapes(token, shown):
     figure = mha.plot_attention(random_weights(2, 2), [token, "z"])
     to_svg(figure)
@@ -239,7 +280,11 @@ def test_labels_that_are_no_strings():
     ("rows", "columns", "message"),
     [
         (["a"], None, r"query_tokens: expected 2 labels, one a position, got 1"),
-        (["a", "b", "c"], None, r"query_tokens: expected 2 labels, one a position, got 3"),
+        (
+            ["a", "b", "c"],
+            None,
+            r"query_tokens: expected 2 labels, one a position, got 3",
+        ),
         (None, ["a", "b"], r"key_tokens: expected 3 labels, one a position, got 2"),
         ([], [], r"query_tokens: expected 2 labels, one a position, got 0"),
     ],
@@ -258,10 +303,15 @@ def test_every_head_has_its_panel_and_spare_panels_are_hidden(num_heads):
     weights = random_weights(num_heads, 2, 3)
     figure = mha.plot_attention(weights)
     shown = panels(figure)
-    assert [axes.get_title(loc="left") for axes in shown] == [f"head {head}" for head in range(num_heads)]
+    assert [axes.get_title(loc="left") for axes in shown] == [
+        f"head {head}" for head in range(num_heads)
+    ]
     for head, axes in enumerate(shown):
         assert np.allclose(cell_colors(axes)[..., 3], weights[head], atol=6e-4)
-        assert axes.title.get_text() == "" and axes._left_title.get_color() == palette.head_color(head)
+        assert (
+            axes.title.get_text() == ""
+            and axes._left_title.get_color() == palette.head_color(head)
+        )
     assert all(not axes.get_visible() for axes in figure.axes if axes not in shown)
     boxes = [axes.get_position().bounds for axes in shown]
     assert len({box[:2] for box in boxes}) == num_heads  # none on top of another
@@ -270,7 +320,11 @@ def test_every_head_has_its_panel_and_spare_panels_are_hidden(num_heads):
 def test_chosen_heads_keep_their_numbers_and_colours():
     weights = random_weights(6, 2, 3)
     shown = panels(mha.plot_attention(weights, heads=[5, 0, 3]))
-    assert [axes.get_title(loc="left") for axes in shown] == ["head 5", "head 0", "head 3"]
+    assert [axes.get_title(loc="left") for axes in shown] == [
+        "head 5",
+        "head 0",
+        "head 3",
+    ]
     for head, axes in zip([5, 0, 3], shown, strict=True):
         assert np.allclose(cell_colors(axes)[..., 3], weights[head], atol=6e-4)
         assert axes._left_title.get_color() == palette.head_color(head)
@@ -287,27 +341,38 @@ def test_a_batch_of_one_is_taken_and_a_larger_one_asks_for_a_choice():
     # jessevig/bertviz#101: the real cause was a batch of 16
     weights = random_weights(1, 3, 2, 4)
     assert to_svg(mha.plot_attention(weights)) == to_svg(mha.plot_attention(weights[0]))
-    with pytest.raises(ValueError, match=r"weights: expected one sentence, got a batch of 2 .*weights\[0\]"):
+    with pytest.raises(
+        ValueError,
+        match=r"weights: expected one sentence, got a batch of 2 .*weights\[0\]",
+    ):
         mha.plot_attention(random_weights(2, 3, 2, 4))
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (1, 1, 1, 2, 2)], ids=str)
 def test_another_number_of_axes(shape):
-    with pytest.raises(ValueError, match=r"weights: expected shape \(query, key\)") as error:
+    with pytest.raises(
+        ValueError, match=r"weights: expected shape \(query, key\)"
+    ) as error:
         mha.plot_attention(torch.zeros(shape))
     assert str(tuple(shape)) in str(error.value)
 
 
-@pytest.mark.parametrize("shape", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (0, 0), (1, 0, 2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(0, 2, 3), (2, 0, 3), (2, 3, 0), (0, 0), (1, 0, 2, 2)], ids=str
+)
 def test_nothing_to_draw_is_said_clearly(shape):
-    with pytest.raises(ValueError, match="weights: expected at least one head, query and key"):
+    with pytest.raises(
+        ValueError, match="weights: expected at least one head, query and key"
+    ):
         mha.plot_attention(torch.zeros(shape))
     assert not plt.get_fignums()
 
 
 @pytest.mark.parametrize("heads", [[2], [-1], [0, 7]])
 def test_heads_that_do_not_exist(heads):
-    with pytest.raises(ValueError, match=rf"heads: expected numbers from 0 to 1, got {heads[-1]}"):
+    with pytest.raises(
+        ValueError, match=rf"heads: expected numbers from 0 to 1, got {heads[-1]}"
+    ):
         mha.plot_attention(random_weights(2, 2, 2), heads=heads)
 
 
@@ -316,7 +381,9 @@ def test_no_heads_chosen():
         mha.plot_attention(random_weights(2, 2, 2), heads=[])
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (40, 1), (2, 1500), (1500, 2), (300, 300)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(1, 1), (1, 40), (40, 1), (2, 1500), (1500, 2), (300, 300)], ids=str
+)
 def test_no_size_makes_a_picture_that_cannot_be_drawn(shape):
     figure = mha.plot_attention(random_weights(*shape))
     width, height = figure.get_size_inches()
@@ -331,11 +398,18 @@ def test_no_size_makes_a_picture_that_cannot_be_drawn(shape):
 
 
 def test_the_global_settings_are_left_alone():
-    with plt.rc_context({"font.size": 17, "axes.facecolor": "yellow", "image.origin": "lower"}):
+    with plt.rc_context(
+        {"font.size": 17, "axes.facecolor": "yellow", "image.origin": "lower"}
+    ):
         before = dict(plt.rcParams)
-        figure = mha.plot_attention(random_weights(2, 3, 4), ["a", "b", "小"], heads=[1])
+        figure = mha.plot_attention(
+            random_weights(2, 3, 4), ["a", "b", "小"], heads=[1]
+        )
         assert dict(plt.rcParams) == before
-        assert to_hex(figure.axes[0].yaxis.get_ticklabels()[0].get_color()) == palette.COLORS["ink"]
+        assert (
+            to_hex(figure.axes[0].yaxis.get_ticklabels()[0].get_color())
+            == palette.COLORS["ink"]
+        )
         with pytest.raises(ValueError):
             mha.plot_attention(random_weights(2, 3, 4), ["a"])
         assert dict(plt.rcParams) == before
@@ -344,7 +418,12 @@ def test_the_global_settings_are_left_alone():
 def test_the_settings_of_the_reader_do_not_change_the_picture():
     plain = to_svg(mha.plot_attention(random_weights(2, 3, 4)))
     with plt.rc_context(
-        {"font.size": 17, "axes.facecolor": "yellow", "image.origin": "lower", "text.color": "red"}
+        {
+            "font.size": 17,
+            "axes.facecolor": "yellow",
+            "image.origin": "lower",
+            "text.color": "red",
+        }
     ):
         assert to_svg(mha.plot_attention(random_weights(2, 3, 4))) == plain
 

@@ -7,7 +7,10 @@ from mha import sentence
 
 def test_the_sentence_of_the_book():
     said = sentence.KITTEN_SENTENCE
-    assert said.replace(" .", ".") == "The kitten did not cross the road because it was too tired."
+    assert (
+        said.replace(" .", ".")
+        == "The kitten did not cross the road because it was too tired."
+    )
     assert said.split() == list(sentence.KITTEN_TOKENS)
     assert len(sentence.KITTEN_TOKENS) == 13
 
@@ -25,7 +28,12 @@ def test_features_stand_where_they_are_said_to_stand():
         (sentence.KITTEN_TOKENS[row], sentence.FEATURES[column])
         for row, column in features.nonzero().tolist()
     }
-    assert found == {("kitten", "animate"), ("it", "pronoun"), ("was", "verb of it"), ("tired", "state")}
+    assert found == {
+        ("kitten", "animate"),
+        ("it", "pronoun"),
+        ("was", "verb of it"),
+        ("tired", "state"),
+    }
     assert features.unique().tolist() == [0.0, 1.0]
     assert features.sum(dim=0).tolist() == [1, 1, 1, 1]  # one token has each feature
 
@@ -39,4 +47,8 @@ def test_the_table_is_made_anew_each_time():
 def test_every_relation_has_a_word():
     from mha.words import WORDS
 
-    assert all(f"relation_{name}" in table for name in sentence.RELATIONS for table in WORDS.values())
+    assert all(
+        f"relation_{name}" in table
+        for name in sentence.RELATIONS
+        for table in WORDS.values()
+    )

@@ -19,7 +19,12 @@ import mha
 from mha.single_head import attention_weights
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 3e-2, torch.float16: 4e-3}
+TOLERANCE = {
+    torch.float64: 1e-12,
+    torch.float32: 2e-6,
+    torch.bfloat16: 3e-2,
+    torch.float16: 4e-3,
+}
 BATCH, HEADS, QUERY, KEY, D_K, D_V = (
     2,
     3,
@@ -36,17 +41,32 @@ MASK_SHAPES = {
     "per head": (1, HEADS, QUERY, KEY),
     "all ones": (1, 1, 1, 1),
 }
-MODES = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
+MODES = {
+    "grad": torch.enable_grad,
+    "no_grad": torch.no_grad,
+    "inference": torch.inference_mode,
+}
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def make_inputs(batch=(BATCH, HEADS), query=QUERY, key=KEY, d_k=D_K, d_v=D_V, dtype=torch.float64, seed=0):
+def make_inputs(
+    batch=(BATCH, HEADS),
+    query=QUERY,
+    key=KEY,
+    d_k=D_K,
+    d_v=D_V,
+    dtype=torch.float64,
+    seed=0,
+):
     generator = seeded(seed)
     shapes = ((*batch, query, d_k), (*batch, key, d_k), (*batch, key, d_v))
-    return [torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
+        for shape in shapes
+    ]
 
 
 def make_mask(kind, shape, dtype=torch.float64, seed=1):
@@ -58,7 +78,9 @@ def make_mask(kind, shape, dtype=torch.float64, seed=1):
         return torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype)
     allowed = torch.rand(shape, generator=generator) > 0.4
     if allowed.dim() and math.prod(shape) > 1:
-        allowed[..., : -(-shape[-2] // 3), :] &= shape[-2] == 1  # the first third of the rows sees nothing
+        allowed[..., : -(-shape[-2] // 3), :] &= (
+            shape[-2] == 1
+        )  # the first third of the rows sees nothing
         if shape[-2] == 1:
             allowed[0] = False  # a padded item sees nothing
     if kind == "bool":
@@ -71,15 +93,21 @@ def attend_by_hand(query, key, value, visible, bias, scale, d_v):
     outputs, weights = [], []
     for i, q in enumerate(query):
         scores = [
-            sum(a * b for a, b in zip(q, k, strict=True)) * scale + bias[i][j] if visible[i][j] else -math.inf
+            sum(a * b for a, b in zip(q, k, strict=True)) * scale + bias[i][j]
+            if visible[i][j]
+            else -math.inf
             for j, k in enumerate(key)
         ]
         highest = max(scores, default=-math.inf)
-        exponentials = [0.0 if score == -math.inf else math.exp(score - highest) for score in scores]
+        exponentials = [
+            0.0 if score == -math.inf else math.exp(score - highest) for score in scores
+        ]
         total = sum(exponentials)
         row = [e / total if total else 0.0 for e in exponentials]
         weights.append(row)
-        outputs.append([sum(w * v[c] for w, v in zip(row, value, strict=True)) for c in range(d_v)])
+        outputs.append(
+            [sum(w * v[c] for w, v in zip(row, value, strict=True)) for c in range(d_v)]
+        )
     return outputs, weights
 
 
@@ -100,7 +128,9 @@ def reference(query, key, value, mask=None, is_causal=False, scale=None):
         seen = visible[item].tolist()
         for i, j in itertools.product(range(query_len), range(key_len)):
             seen[i][j] = seen[i][j] and (not is_causal or j <= i + key_len - query_len)
-        lists = [tensor[item].detach().double().tolist() for tensor in (query, key, value)]
+        lists = [
+            tensor[item].detach().double().tolist() for tensor in (query, key, value)
+        ]
         output, weight = attend_by_hand(*lists, seen, bias[item].tolist(), scale, d_v)
         outputs.append(output)
         weights.append(weight)
@@ -114,11 +144,18 @@ def combined_mask(mask, is_causal, query_len, key_len):
     """One mask for torch's own function, which aligns its flag to the start and may refuse flag and mask."""
     if not is_causal:
         return mask
-    seen = torch.tensor([[j <= i + key_len - query_len for j in range(key_len)] for i in range(query_len)])
+    seen = torch.tensor(
+        [
+            [j <= i + key_len - query_len for j in range(key_len)]
+            for i in range(query_len)
+        ]
+    )
     seen = seen.reshape(query_len, key_len).bool()
     if mask is None:
         return seen
-    return mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -math.inf)
+    return (
+        mask & seen if mask.dtype == torch.bool else mask.masked_fill(~seen, -math.inf)
+    )
 
 
 def hidden(mask, is_causal, shape):
@@ -126,7 +163,9 @@ def hidden(mask, is_causal, shape):
     combined = combined_mask(mask, is_causal, *shape[-2:])
     if combined is None:
         return torch.zeros(shape, dtype=torch.bool)
-    return (~combined if combined.dtype == torch.bool else combined == -math.inf).expand(shape)
+    return (
+        ~combined if combined.dtype == torch.bool else combined == -math.inf
+    ).expand(shape)
 
 
 # --- the causal mask ---
@@ -181,11 +220,15 @@ def test_causal_mask_goes_where_it_is_told():
 def test_softmax_runs_over_the_keys():
     # labmlai/annotated_deep_learning_paper_implementations#146 and #282: two people argue opposite ways
     weights = attention_weights(torch.tensor([[0.0, 1.0], [0.0, 2.0]]))
-    assert_close(weights, torch.tensor([[0.2689, 0.7311], [0.1192, 0.8808]]), atol=1e-4, rtol=0)
+    assert_close(
+        weights, torch.tensor([[0.2689, 0.7311], [0.1192, 0.8808]]), atol=1e-4, rtol=0
+    )
 
 
 def test_softmax_of_a_row_of_minus_infinity_is_zero_and_leaves_the_others():
-    scores = torch.tensor([[-math.inf, -math.inf], [0.0, -math.inf]], requires_grad=True)
+    scores = torch.tensor(
+        [[-math.inf, -math.inf], [0.0, -math.inf]], requires_grad=True
+    )
     weights = attention_weights(scores)
     assert torch.equal(weights, torch.tensor([[0.0, 0.0], [1.0, 0.0]]))
     weights.square().sum().backward()
@@ -196,7 +239,9 @@ def test_a_finite_fill_is_the_mean_and_minus_infinity_is_nothing():
     # pytorch/pytorch#110213, d2l-ai/d2l-en#379: a finite "minus infinity" attends everywhere
     row = torch.full((1, 3), -1e9)
     assert_close(attention_weights(row), torch.full((1, 3), 1 / 3))
-    assert torch.equal(attention_weights(torch.full((1, 3), -math.inf)), torch.zeros(1, 3))
+    assert torch.equal(
+        attention_weights(torch.full((1, 3), -math.inf)), torch.zeros(1, 3)
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -213,7 +258,8 @@ def test_softmax_keeps_a_nan_visible():
 
 def test_softmax_does_not_overflow():
     assert_close(
-        attention_weights(torch.tensor([[1e30, 1e30], [-1e30, 1e30]])), torch.tensor([[0.5, 0.5], [0.0, 1.0]])
+        attention_weights(torch.tensor([[1e30, 1e30], [-1e30, 1e30]])),
+        torch.tensor([[0.5, 0.5], [0.0, 1.0]]),
     )
 
 
@@ -223,7 +269,8 @@ def test_softmax_does_not_overflow():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(
-    ("kind", "shape"), [("none", "query key"), *itertools.product(MASK_KINDS[1:], MASK_SHAPES)]
+    ("kind", "shape"),
+    [("none", "query key"), *itertools.product(MASK_KINDS[1:], MASK_SHAPES)],
 )
 def test_values_in_every_setting(kind, shape, is_causal, dtype):
     # One answer with gradients on and off: pytorch/pytorch#103963, #103749, #107084
@@ -235,7 +282,9 @@ def test_values_in_every_setting(kind, shape, is_causal, dtype):
     results = []
     for mode in MODES.values():
         with mode():
-            output, weights = mha.scaled_dot_product_attention(query, key, value, mask, is_causal=is_causal)
+            output, weights = mha.scaled_dot_product_attention(
+                query, key, value, mask, is_causal=is_causal
+            )
         results.append((output, weights))
         assert output.dtype == weights.dtype == dtype
         close = {"atol": TOLERANCE[dtype], "rtol": TOLERANCE[dtype]}
@@ -247,7 +296,9 @@ def test_values_in_every_setting(kind, shape, is_causal, dtype):
         sums = weights.double().sum(dim=-1)
         assert_close(sums, (~empty).double(), atol=TOLERANCE[dtype], rtol=0)
     for other in results[1:]:
-        assert torch.equal(results[0][0], other[0]) and torch.equal(results[0][1], other[1])
+        assert torch.equal(results[0][0], other[0]) and torch.equal(
+            results[0][1], other[1]
+        )
     after = [t for t in (query, key, value, mask) if t is not None]
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert all(t._version == 0 for t in (query, key, value))
@@ -297,16 +348,22 @@ def test_values_and_gradients_at_random(
     if kind == "bias":
         mask = torch.randn(shape, generator=generator, dtype=torch.float64)
 
-    output, weights = mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal, scale=scale)
+    output, weights = mha.scaled_dot_product_attention(
+        *inputs, mask, is_causal=is_causal, scale=scale
+    )
     expected_output, expected_weights = reference(*inputs, mask, is_causal, scale)
     assert_close(output, expected_output, atol=1e-12, rtol=1e-12)
     assert_close(weights, expected_weights, atol=1e-12, rtol=1e-12)
 
-    differentiable = [*inputs] + ([mask] if mask is not None and mask.is_floating_point() else [])
+    differentiable = [*inputs] + (
+        [mask] if mask is not None and mask.is_floating_point() else []
+    )
     for tensor in differentiable:
         tensor.requires_grad_()
     upstream = torch.randn(output.shape, generator=generator, dtype=torch.float64)
-    output, _ = mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal, scale=scale)
+    output, _ = mha.scaled_dot_product_attention(
+        *inputs, mask, is_causal=is_causal, scale=scale
+    )
     gradients = torch.autograd.grad(output, differentiable, upstream)
     assert all(gradient.isfinite().all() for gradient in gradients)
     if 0 not in scores_shape and scale != 0.0:
@@ -314,7 +371,9 @@ def test_values_and_gradients_at_random(
         theirs = F.scaled_dot_product_attention(*inputs, combined, scale=scale)
         assert_close(output, theirs, atol=1e-12, rtol=1e-12)
         for ours, torchs in zip(
-            gradients, torch.autograd.grad(theirs, differentiable, upstream), strict=True
+            gradients,
+            torch.autograd.grad(theirs, differentiable, upstream),
+            strict=True,
         ):
             assert_close(ours, torchs, atol=1e-10, rtol=1e-10)
 
@@ -327,13 +386,17 @@ def test_values_and_gradients_at_random(
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("shape", MASK_SHAPES)
 @pytest.mark.parametrize("kind", ["bool", "minus infinity"])
-def test_gradients_stay_finite_where_rows_see_nothing(kind, shape, is_causal, rows_in_loss, dtype):
+def test_gradients_stay_finite_where_rows_see_nothing(
+    kind, shape, is_causal, rows_in_loss, dtype
+):
     # NaN in the gradients although the forward looks clean: pytorch/pytorch#41508
     inputs = [tensor.requires_grad_() for tensor in make_inputs(dtype=dtype)]
     mask = make_mask(kind, MASK_SHAPES[shape], dtype)
     if kind == "minus infinity":
         mask.requires_grad_()
-    output, weights = mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal)
+    output, weights = mha.scaled_dot_product_attention(
+        *inputs, mask, is_causal=is_causal
+    )
     blocked = hidden(mask.detach(), is_causal, weights.shape)
     empty = blocked.all(dim=-1)
     loss = output.square() if rows_in_loss == "all rows" else output[~empty].square()
@@ -363,14 +426,18 @@ def test_gradients_are_the_derivatives(kind, is_causal):
 
     assert torch.autograd.gradcheck(attend, inputs)
     if kind in ("none", "bool"):
-        assert torch.autograd.gradgradcheck(lambda *tensors: attend(*tensors)[0], inputs)
+        assert torch.autograd.gradgradcheck(
+            lambda *tensors: attend(*tensors)[0], inputs
+        )
 
 
 def test_weights_carry_gradients_too():
     query, key, value = (tensor.requires_grad_() for tensor in make_inputs())
     _, weights = mha.scaled_dot_product_attention(query, key, value)
     weights.square().sum().backward()
-    assert query.grad.abs().sum() > 0 and key.grad.abs().sum() > 0 and value.grad is None
+    assert (
+        query.grad.abs().sum() > 0 and key.grad.abs().sum() > 0 and value.grad is None
+    )
 
 
 # --- masks ---
@@ -383,16 +450,25 @@ def eye_values(length):
 
 def test_true_means_may_attend():
     # the two APIs of torch mean opposite things: rasbt/LLMs-from-scratch#1061, pytorch/pytorch#170400
-    output, _ = mha.scaled_dot_product_attention(*eye_values(3), torch.ones(3, 3).tril().bool())
-    assert_close(output, torch.tensor([[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]]))
+    output, _ = mha.scaled_dot_product_attention(
+        *eye_values(3), torch.ones(3, 3).tril().bool()
+    )
+    assert_close(
+        output, torch.tensor([[1, 0, 0], [0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]])
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 def test_zeros_and_ones_as_floats_are_a_bias(dtype):
     # pytorch/pytorch#21518, #163026, timeseriesAI/tsai#171
-    output, _ = mha.scaled_dot_product_attention(*eye_values(3), torch.ones(3, 3).tril().to(dtype))
+    output, _ = mha.scaled_dot_product_attention(
+        *eye_values(3), torch.ones(3, 3).tril().to(dtype)
+    )
     assert_close(
-        output, torch.tensor([[0.576, 0.212, 0.212], [0.422, 0.422, 0.155], [1 / 3] * 3]), atol=1e-3, rtol=0
+        output,
+        torch.tensor([[0.576, 0.212, 0.212], [0.422, 0.422, 0.155], [1 / 3] * 3]),
+        atol=1e-3,
+        rtol=0,
     )
 
 
@@ -402,7 +478,9 @@ def test_a_row_without_keys_gives_zero_and_leaves_the_other_rows():
     allowed = torch.tensor([[1, 0, 0], [0, 0, 0], [1, 1, 1]]).bool()
     output, weights = mha.scaled_dot_product_attention(query, key, value, allowed)
     assert torch.equal(output[0, 0, 1], torch.zeros(4, dtype=torch.float64))
-    assert_close(weights.sum(dim=-1)[0, 0], torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64))
+    assert_close(
+        weights.sum(dim=-1)[0, 0], torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64)
+    )
     assert_close(output[0, 0, 0], value[0, 0, 0])
     assert_close(output, F.scaled_dot_product_attention(query, key, value, allowed))
 
@@ -418,8 +496,14 @@ def test_a_large_finite_bias_on_a_whole_row_is_the_mean():
 
 def test_a_masked_key_cannot_win_however_large_its_score():
     # too small a "minus infinity" leaks: hyunwoongko/transformer#10
-    query, key, value = torch.tensor([[1.0]]), torch.tensor([[0.0], [1e30]]), torch.tensor([[1.0], [2.0]])
-    output, weights = mha.scaled_dot_product_attention(query, key, value, torch.tensor([[True, False]]))
+    query, key, value = (
+        torch.tensor([[1.0]]),
+        torch.tensor([[0.0], [1e30]]),
+        torch.tensor([[1.0], [2.0]]),
+    )
+    output, weights = mha.scaled_dot_product_attention(
+        query, key, value, torch.tensor([[True, False]])
+    )
     assert torch.equal(weights, torch.tensor([[1.0, 0.0]])) and output.item() == 1.0
 
 
@@ -432,14 +516,22 @@ def test_masking_renormalises_what_is_left():
     assert_close(weights, torch.tensor([[0.2689, 0.7311, 0.0]]), atol=1e-4, rtol=0)
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8, torch.complex64], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.int32, torch.int64, torch.uint8, torch.complex64], ids=str
+)
 def test_whole_number_and_complex_masks_are_type_errors(dtype):
     # pytorch/pytorch#21518, huggingface/transformers#24897
-    with pytest.raises(TypeError, match=rf"mask: expected a boolean.*{dtype}.*mask\.bool\(\)"):
-        mha.scaled_dot_product_attention(*make_inputs(), torch.ones(QUERY, KEY).to(dtype))
+    with pytest.raises(
+        TypeError, match=rf"mask: expected a boolean.*{dtype}.*mask\.bool\(\)"
+    ):
+        mha.scaled_dot_product_attention(
+            *make_inputs(), torch.ones(QUERY, KEY).to(dtype)
+        )
 
 
-@pytest.mark.parametrize("mask", [[[True]], True, 0.0, "causal", torch.ones(QUERY, KEY).bool().numpy()])
+@pytest.mark.parametrize(
+    "mask", [[[True]], True, 0.0, "causal", torch.ones(QUERY, KEY).bool().numpy()]
+)
 def test_a_mask_that_is_no_tensor_is_a_type_error(mask):
     with pytest.raises(TypeError, match=r"mask: expected a torch\.Tensor"):
         mha.scaled_dot_product_attention(*make_inputs(), mask)
@@ -458,9 +550,16 @@ WRONG_MASK_SHAPES = [
     (HEADS, QUERY, KEY),
     (1, QUERY, KEY),
     (HEADS, BATCH, QUERY, KEY),
-    (BATCH * HEADS, QUERY, KEY),  # line/lighthouse#77: repeat or repeat_interleave, nobody knows
+    (
+        BATCH * HEADS,
+        QUERY,
+        KEY,
+    ),  # line/lighthouse#77: repeat or repeat_interleave, nobody knows
     (BATCH, HEADS, KEY, QUERY),
     (BATCH, HEADS, QUERY, 0),
+    (BATCH, HEADS, QUERY, KEY + 1),
+    (BATCH, HEADS, QUERY + 1, KEY),
+    (BATCH + 1, 1, 1, KEY),
     (1, BATCH, HEADS, QUERY, KEY),
 ]
 
@@ -470,7 +569,12 @@ WRONG_MASK_SHAPES = [
 def test_a_mask_of_another_shape_names_both_shapes(shape, dtype):
     with pytest.raises(ValueError) as error:
         mha.scaled_dot_product_attention(*make_inputs(), torch.ones(shape).to(dtype))
-    for text in ("mask", str(tuple(shape)), str((QUERY, KEY)), str((BATCH, HEADS, QUERY, KEY))):
+    for text in (
+        "mask",
+        str(tuple(shape)),
+        str((QUERY, KEY)),
+        str((BATCH, HEADS, QUERY, KEY)),
+    ):
         assert text in str(error.value)
 
 
@@ -485,7 +589,7 @@ def test_a_mask_per_item_never_lands_on_the_heads(heads):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize(
-    ("first", "second"), list(itertools.product(["bool", "minus infinity"], repeat=2)), ids=" and ".join
+    ("first", "second"), list(itertools.product(["bool", "minus infinity"], repeat=2))
 )
 def test_boolean_and_minus_infinity_say_the_same(first, second, is_causal):
     # float causal mask with boolean padding mask, and the other three: pytorch/pytorch#92554
@@ -493,8 +597,12 @@ def test_boolean_and_minus_infinity_say_the_same(first, second, is_causal):
     results = []
     for kind in (first, second):
         mask = make_mask(kind, (BATCH, 1, 1, KEY))
-        results.append(mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal))
-    assert torch.equal(results[0][0], results[1][0]) and torch.equal(results[0][1], results[1][1])
+        results.append(
+            mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal)
+        )
+    assert torch.equal(results[0][0], results[1][0]) and torch.equal(
+        results[0][1], results[1][1]
+    )
 
 
 def test_a_query_that_sees_nothing_in_one_item_leaves_the_other_item_bit_equal():
@@ -502,7 +610,9 @@ def test_a_query_that_sees_nothing_in_one_item_leaves_the_other_item_bit_equal()
     inputs = make_inputs((2,), 3, 3, dtype=torch.float32)
     padding = torch.tensor([[True, True, False], [False, False, False]])[:, None, :]
     output, weights = mha.scaled_dot_product_attention(*inputs, padding)
-    alone, _ = mha.scaled_dot_product_attention(*(tensor[:1] for tensor in inputs), padding[:1])
+    alone, _ = mha.scaled_dot_product_attention(
+        *(tensor[:1] for tensor in inputs), padding[:1]
+    )
     assert torch.equal(output[0], alone[0])
     assert not output[1].any() and not weights[1].any()
 
@@ -519,20 +629,32 @@ def test_padding_hides_key_columns_not_query_rows():
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
-@pytest.mark.parametrize(("query_dtype", "mask_dtype"), list(itertools.permutations(DTYPES, 2)), ids=str)
-def test_a_float_mask_of_another_dtype_is_cast_to_the_scores(query_dtype, mask_dtype, is_causal):
+@pytest.mark.parametrize(
+    ("query_dtype", "mask_dtype"), list(itertools.permutations(DTYPES, 2)), ids=str
+)
+def test_a_float_mask_of_another_dtype_is_cast_to_the_scores(
+    query_dtype, mask_dtype, is_causal
+):
     # pytorch/pytorch#161936, comfyanonymous/ComfyUI#8118
     inputs = make_inputs(dtype=query_dtype)
     mask = make_mask("bias", (QUERY, KEY), mask_dtype).requires_grad_()
-    output, weights = mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal)
+    output, weights = mha.scaled_dot_product_attention(
+        *inputs, mask, is_causal=is_causal
+    )
     assert output.dtype == weights.dtype == query_dtype
-    same, _ = mha.scaled_dot_product_attention(*inputs, mask.detach().to(query_dtype), is_causal=is_causal)
+    same, _ = mha.scaled_dot_product_attention(
+        *inputs, mask.detach().to(query_dtype), is_causal=is_causal
+    )
     assert torch.equal(output, same)
     output.float().square().sum().backward()
-    assert mask.grad.dtype == mask_dtype and mask.grad.isfinite().all() and mask.grad.any()
+    assert (
+        mask.grad.dtype == mask_dtype and mask.grad.isfinite().all() and mask.grad.any()
+    )
 
 
-@pytest.mark.parametrize("mask_dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "mask_dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str
+)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
 def test_the_most_negative_float_does_not_raise_in_half_types(dtype, mask_dtype):
     # the fill constant overflows: NVIDIA/apex#1052, facebookresearch/fairseq#3575
@@ -552,19 +674,28 @@ def test_the_most_negative_float_does_not_raise_in_half_types(dtype, mask_dtype)
 
 
 @pytest.mark.parametrize(
-    ("query_len", "key_len"), [(2, 5), (5, 2), (1, 4), (2, 3), (4, 4), (0, 3), (3, 0), (1, 1)]
+    ("query_len", "key_len"),
+    [(2, 5), (5, 2), (1, 4), (2, 3), (4, 4), (0, 3), (3, 0), (1, 1)],
 )
 def test_is_causal_is_aligned_to_the_end(query_len, key_len):
     # pytorch/pytorch#108108, #144858: torch's own flag is aligned to the start
-    query, key, value = torch.zeros(query_len, 4), torch.zeros(key_len, 4), torch.eye(key_len)
-    output, weights = mha.scaled_dot_product_attention(query, key, value, is_causal=True)
+    query, key, value = (
+        torch.zeros(query_len, 4),
+        torch.zeros(key_len, 4),
+        torch.eye(key_len),
+    )
+    output, weights = mha.scaled_dot_product_attention(
+        query, key, value, is_causal=True
+    )
     expected = torch.zeros(query_len, key_len)
     for i in range(query_len):
         seen = max(0, i + key_len - query_len + 1)
         expected[i, :seen] = 1 / max(seen, 1)
     assert_close(weights, expected)
     assert_close(output, expected)
-    explicit, _ = mha.scaled_dot_product_attention(query, key, value, mha.causal_mask(query_len, key_len))
+    explicit, _ = mha.scaled_dot_product_attention(
+        query, key, value, mha.causal_mask(query_len, key_len)
+    )
     assert torch.equal(output, explicit)
 
 
@@ -572,7 +703,9 @@ def test_decoding_in_chunks_equals_decoding_at_once():
     query, key, value = make_inputs((2,), 7, 7)
     whole, _ = mha.scaled_dot_product_attention(query, key, value, is_causal=True)
     parts = [
-        mha.scaled_dot_product_attention(query[:, a:b], key[:, :b], value[:, :b], is_causal=True)[0]
+        mha.scaled_dot_product_attention(
+            query[:, a:b], key[:, :b], value[:, :b], is_causal=True
+        )[0]
         for a, b in ((0, 3), (3, 4), (4, 7))
     ]
     assert_close(torch.cat(parts, dim=-2), whole)
@@ -582,7 +715,9 @@ def test_the_future_has_no_influence_not_even_on_gradients():
     inputs = [tensor.requires_grad_() for tensor in make_inputs((2,), 5, 5)]
     output, _ = mha.scaled_dot_product_attention(*inputs, is_causal=True)
     for i in range(5):
-        gradients = torch.autograd.grad(output[:, i].sum(), inputs[1:], retain_graph=True)
+        gradients = torch.autograd.grad(
+            output[:, i].sum(), inputs[1:], retain_graph=True
+        )
         assert all(not gradient[:, i + 1 :].any() for gradient in gradients)
         assert all(gradient[:, : i + 1].abs().sum() > 0 for gradient in gradients[1:])
 
@@ -598,7 +733,9 @@ def test_mask_and_is_causal_both_apply(query_len, key_len, kind):
     assert torch.equal(both, mha.scaled_dot_product_attention(*inputs, explicit)[0])
     assert not weights[hidden(mask, True, weights.shape)].any()
     if kind == "bias" or (query_len, key_len) != (5, 2):
-        assert not torch.equal(both, mha.scaled_dot_product_attention(*inputs, is_causal=True)[0])
+        assert not torch.equal(
+            both, mha.scaled_dot_product_attention(*inputs, is_causal=True)[0]
+        )
     if (query_len, key_len) == (3, 3):
         assert not torch.equal(both, mha.scaled_dot_product_attention(*inputs, mask)[0])
 
@@ -608,7 +745,9 @@ def test_is_causal_needs_no_mask_and_a_mask_that_hides_nothing_changes_nothing()
     inputs = make_inputs((2,), 4, 4)
     alone, _ = mha.scaled_dot_product_attention(*inputs, is_causal=True)
     for mask in (torch.ones(4, 4).bool(), torch.zeros(4, 4)):
-        assert torch.equal(alone, mha.scaled_dot_product_attention(*inputs, mask, is_causal=True)[0])
+        assert torch.equal(
+            alone, mha.scaled_dot_product_attention(*inputs, mask, is_causal=True)[0]
+        )
 
 
 # --- the scale, half types, autocast ---
@@ -619,8 +758,12 @@ def test_the_scale_is_the_heads_width_not_the_models():
     query, key, value = make_inputs((2, 4), 5, 5, 16, 16)
     output, _ = mha.scaled_dot_product_attention(query, key, value)
     assert_close(output, F.scaled_dot_product_attention(query, key, value))
-    assert_close(output, mha.scaled_dot_product_attention(query, key, value, scale=0.25)[0])
-    assert not torch.allclose(output, mha.scaled_dot_product_attention(query, key, value, scale=0.125)[0])
+    assert_close(
+        output, mha.scaled_dot_product_attention(query, key, value, scale=0.25)[0]
+    )
+    assert not torch.allclose(
+        output, mha.scaled_dot_product_attention(query, key, value, scale=0.125)[0]
+    )
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, -0.5, 2])
@@ -636,7 +779,9 @@ def test_float16_does_not_overflow_where_the_scaled_score_fits():
     query = torch.full((1, 256), 20.0, dtype=torch.float16)
     key = torch.stack([torch.full((256,), 20.0), torch.full((256,), 19.9)]).half()
     product = query @ key.T
-    assert product.isinf().any()  # 256 * 20 * 20 = 102400: scaling afterwards would be too late
+    assert (
+        product.isinf().any()
+    )  # 256 * 20 * 20 = 102400: scaling afterwards would be too late
     output, weights = mha.scaled_dot_product_attention(query, key, key)
     assert weights.isfinite().all() and output.isfinite().all()
     assert weights[0, 0] > weights[0, 1] > 0 or weights[0, 0] == 1
@@ -646,11 +791,15 @@ def test_float16_does_not_overflow_where_the_scaled_score_fits():
 @pytest.mark.parametrize("kind", MASK_KINDS)
 def test_autocast(kind, dtype):
     # pytorch/pytorch#99012 and #161936: a float32 mask beside half-precision scores
-    query, key, value = (tensor.requires_grad_() for tensor in make_inputs(dtype=torch.float32))
+    query, key, value = (
+        tensor.requires_grad_() for tensor in make_inputs(dtype=torch.float32)
+    )
     mask = make_mask(kind, (QUERY, KEY), torch.float32)
     exact, _ = mha.scaled_dot_product_attention(query, key, value, mask, is_causal=True)
     with torch.autocast("cpu", dtype=dtype):
-        output, weights = mha.scaled_dot_product_attention(query, key, value, mask, is_causal=True)
+        output, weights = mha.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=True
+        )
     assert output.dtype == torch.float32
     assert_close(output, exact, atol=5e-2, rtol=5e-2)
     assert (weights[hidden(mask, True, weights.shape)] == 0).all()
@@ -688,7 +837,9 @@ def test_weights_are_returned_before_dropout(kind):
     mask = make_mask(kind, (40, 50))
     plain, weights = mha.scaled_dot_product_attention(*inputs, mask, is_causal=True)
     torch.manual_seed(0)
-    dropped, weights_too = mha.scaled_dot_product_attention(*inputs, mask, is_causal=True, dropout_p=0.4)
+    dropped, weights_too = mha.scaled_dot_product_attention(
+        *inputs, mask, is_causal=True, dropout_p=0.4
+    )
     assert torch.equal(weights, weights_too)
     assert not torch.allclose(dropped, plain)
     assert dropped.isfinite().all()
@@ -709,7 +860,9 @@ def test_dropout_drops_weights_and_scales_up_the_rest():
 
 @pytest.mark.parametrize("dropout_p", [-0.1, 1.0, 1.5, math.nan, math.inf])
 def test_dropout_outside_its_range(dropout_p):
-    with pytest.raises(ValueError, match=r"dropout_p: expected a probability in \[0, 1\), got"):
+    with pytest.raises(
+        ValueError, match=r"dropout_p: expected a probability in \[0, 1\), got"
+    ):
         mha.scaled_dot_product_attention(*make_inputs(), dropout_p=dropout_p)
 
 
@@ -720,13 +873,17 @@ def test_dropout_outside_its_range(dropout_p):
 def test_non_contiguous_inputs_give_the_same_values(kind):
     inputs = make_inputs()
     mask = make_mask(kind, (BATCH, HEADS, QUERY, KEY))
-    strided = [tensor.transpose(-2, -1).contiguous().transpose(-2, -1) for tensor in inputs]
+    strided = [
+        tensor.transpose(-2, -1).contiguous().transpose(-2, -1) for tensor in inputs
+    ]
     strided += [torch.stack([tensor, tensor], dim=-1)[..., 0] for tensor in inputs]
     for query, key, value in (strided[:3], strided[3:]):
         assert not query.is_contiguous() and not key.is_contiguous()
         wide = None if mask is None else torch.stack([mask, mask], dim=-1)[..., 0]
         ours = mha.scaled_dot_product_attention(query, key, value, wide)
-        for got, expected in zip(ours, mha.scaled_dot_product_attention(*inputs, mask), strict=True):
+        for got, expected in zip(
+            ours, mha.scaled_dot_product_attention(*inputs, mask), strict=True
+        ):
             assert_close(got, expected, atol=1e-14, rtol=1e-12)
 
 
@@ -737,29 +894,48 @@ def test_the_callers_tensors_are_left_alone(kind):
     tensors += [] if mask is None else [mask]
     copies = [tensor.clone() for tensor in tensors]
     versions = [tensor._version for tensor in tensors]
-    output, weights = mha.scaled_dot_product_attention(*tensors, is_causal=True, dropout_p=0.1)
+    output, weights = mha.scaled_dot_product_attention(
+        *tensors, is_causal=True, dropout_p=0.1
+    )
     output.add_(1.0)
     weights.mul_(2.0)  # nor does the result share memory with an input
     assert [tensor._version for tensor in tensors] == versions
-    assert all(torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True))
+    assert all(
+        torch.equal(tensor, copy) for tensor, copy in zip(tensors, copies, strict=True)
+    )
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kind", MASK_KINDS)
 @pytest.mark.parametrize(
     ("batch", "query_len", "key_len"),
-    [((2,), 0, 3), ((2,), 3, 0), ((2,), 0, 0), ((0,), 3, 4), ((2, 0), 3, 4), ((), 0, 0)],
+    [
+        ((2,), 0, 3),
+        ((2,), 3, 0),
+        ((2,), 0, 0),
+        ((0,), 3, 4),
+        ((2, 0), 3, 4),
+        ((), 0, 0),
+    ],
 )
 def test_lengths_of_zero(batch, query_len, key_len, kind, is_causal):
     # pytorch/pytorch#81077
-    inputs = [tensor.requires_grad_() for tensor in make_inputs(batch, query_len, key_len)]
+    inputs = [
+        tensor.requires_grad_() for tensor in make_inputs(batch, query_len, key_len)
+    ]
     mask = make_mask("bias" if kind == "bias" else "none", (query_len, key_len))
     if kind == "bool":
         mask = torch.ones(query_len, key_len).bool()
     elif kind == "minus infinity":
         mask = torch.full((query_len, key_len), -math.inf)
-    output, weights = mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal)
-    assert output.shape == (*batch, query_len, D_V) and weights.shape == (*batch, query_len, key_len)
+    output, weights = mha.scaled_dot_product_attention(
+        *inputs, mask, is_causal=is_causal
+    )
+    assert output.shape == (*batch, query_len, D_V) and weights.shape == (
+        *batch,
+        query_len,
+        key_len,
+    )
     assert not output.any()
     output.sum().backward()
     assert all(tensor.grad.isfinite().all() for tensor in inputs)
@@ -770,10 +946,16 @@ def test_any_number_of_batch_axes_and_one_matrix_of_weights_for_each(batch):
     # pytorch/pytorch#34537: per head, not averaged; #122959: items do not meet
     query, key, value = (tensor.requires_grad_() for tensor in make_inputs(batch))
     output, weights = mha.scaled_dot_product_attention(query, key, value)
-    assert output.shape == (*batch, QUERY, D_V) and weights.shape == (*batch, QUERY, KEY)
+    assert output.shape == (*batch, QUERY, D_V) and weights.shape == (
+        *batch,
+        QUERY,
+        KEY,
+    )
     if batch:
         gradients = torch.autograd.grad(output[0].sum(), (query, key, value))
-        assert all(not gradient[1:].any() and gradient[0].any() for gradient in gradients)
+        assert all(
+            not gradient[1:].any() and gradient[0].any() for gradient in gradients
+        )
 
 
 @pytest.mark.parametrize(
@@ -784,7 +966,10 @@ def test_any_number_of_batch_axes_and_one_matrix_of_weights_for_each(batch):
         (((2, 3, 4), (4, 5, 4), (4, 5, 4)), "key"),  # batch sizes: no broadcasting
         (((1, 3, 4), (4, 5, 4), (4, 5, 4)), "key"),  # pytorch/pytorch#122959
         (((4, 3, 4), (4, 5, 4), (1, 5, 4)), "value"),
-        (((2, 4, 3, 4), (2, 1, 5, 4), (2, 1, 5, 4)), "key"),  # four query heads, one key head
+        (
+            ((2, 4, 3, 4), (2, 1, 5, 4), (2, 1, 5, 4)),
+            "key",
+        ),  # four query heads, one key head
         (((2, 3, 4), (5, 4), (5, 4)), "key"),
         (((4,), (5, 4), (5, 4)), "query"),
         (((3, 4), (4,), (4,)), "key"),
@@ -804,7 +989,9 @@ def test_shapes_that_do_not_fit(shapes, name):
 
 @pytest.mark.parametrize("position", [0, 1, 2])
 @pytest.mark.parametrize(
-    "wrong", [torch.int64, torch.bool, torch.complex64, torch.float64, torch.float16], ids=str
+    "wrong",
+    [torch.int64, torch.bool, torch.complex64, torch.float64, torch.float16],
+    ids=str,
 )
 def test_dtypes_that_do_not_fit(position, wrong):
     tensors = make_inputs(dtype=torch.float32)
@@ -855,7 +1042,11 @@ def test_the_module_is_three_projections_and_the_function(d_k, d_v, bias):
     module = mha.SingleHeadAttention(5, d_k, d_v, bias).double()
     d_k = d_k or 5
     d_v = d_v or d_k
-    assert {name: tuple(p.shape) for name, p in module.named_parameters() if "weight" in name} == {
+    assert {
+        name: tuple(p.shape)
+        for name, p in module.named_parameters()
+        if "weight" in name
+    } == {
         "W_q.weight": (d_k, 5),
         "W_k.weight": (d_k, 5),
         "W_v.weight": (d_v, 5),
@@ -863,7 +1054,8 @@ def test_the_module_is_three_projections_and_the_function(d_k, d_v, bias):
     assert sum("bias" in name for name, _ in module.named_parameters()) == 3 * bias
     x = torch.randn(2, 4, 5, generator=seeded(), dtype=torch.float64)
     q, k, v = (
-        x @ layer.weight.T + (layer.bias if bias else 0.0) for layer in (module.W_q, module.W_k, module.W_v)
+        x @ layer.weight.T + (layer.bias if bias else 0.0)
+        for layer in (module.W_q, module.W_k, module.W_v)
     )
     allowed = make_mask("bool", (2, 4, 4))
     for mask, is_causal in itertools.product((None, allowed), (False, True)):
@@ -896,31 +1088,46 @@ def test_every_parameters_gradient_is_finite(kind):
     band = (positions[:, None] - positions[None]).abs() < 2
     allowed = band & (positions < 3)
     assert not allowed[4:].any()
-    mask = allowed if kind == "bool" else torch.zeros(6, 6).masked_fill(~allowed, -math.inf)
+    mask = (
+        allowed
+        if kind == "bool"
+        else torch.zeros(6, 6).masked_fill(~allowed, -math.inf)
+    )
     module(x, mask)[0][:, :3].square().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
     assert x.grad.isfinite().all() and x.grad.any()
 
 
-@pytest.mark.parametrize("shape", [(0, 5), (3, 0, 5), (0, 4, 5), (4, 5), (2, 3, 4, 5)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(0, 5), (3, 0, 5), (0, 4, 5), (4, 5), (2, 3, 4, 5)], ids=str
+)
 def test_the_module_takes_any_batch_axes_and_length_zero(shape):
     module = mha.SingleHeadAttention(5, 3, 2)
     output, weights = module(torch.zeros(shape), is_causal=True)
-    assert output.shape == (*shape[:-1], 2) and weights.shape == (*shape[:-1], shape[-2])
+    assert output.shape == (*shape[:-1], 2) and weights.shape == (
+        *shape[:-1],
+        shape[-2],
+    )
 
 
 def test_the_state_dict_holds_parameters_only_and_depends_on_no_length():
     # devalab/molgpt#18: a causal buffer makes checkpoints unloadable
     module = mha.SingleHeadAttention(5)
     module(torch.zeros(1, 9, 5), is_causal=True)
-    assert set(module.state_dict()) == {f"W_{p}.{kind}" for p in "qkv" for kind in ("weight", "bias")}
+    assert set(module.state_dict()) == {
+        f"W_{p}.{kind}" for p in "qkv" for kind in ("weight", "bias")
+    }
     assert not list(module.buffers())
     mha.SingleHeadAttention(5).load_state_dict(module.state_dict())
 
 
-@pytest.mark.parametrize("arguments", [(0,), (4, 0), (4, 4, 0), (-1,), (4, -2)], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [(0,), (4, 0), (4, 4, 0), (-1,), (4, -2)], ids=str
+)
 def test_widths_below_one(arguments):
-    with pytest.raises(ValueError, match=r"d_(model|k|v): expected at least 1, got (0|-1|-2)"):
+    with pytest.raises(
+        ValueError, match=r"d_(model|k|v): expected at least 1, got (0|-1|-2)"
+    ):
         mha.SingleHeadAttention(*arguments)
 
 
@@ -934,7 +1141,9 @@ def test_widths_that_are_no_whole_numbers(arguments):
 def test_the_module_names_both_shapes(shape):
     with pytest.raises(ValueError) as error:
         mha.SingleHeadAttention(5)(torch.zeros(shape))
-    assert str(tuple(shape)) in str(error.value) and "(*batch, seq, 5)" in str(error.value)
+    assert str(tuple(shape)) in str(error.value) and "(*batch, seq, 5)" in str(
+        error.value
+    )
 
 
 # --- compilation and export ---
@@ -946,7 +1155,9 @@ def test_the_function_compiles_as_one_graph(kind, is_causal):
     inputs = [tensor.requires_grad_() for tensor in make_inputs()]
     mask = make_mask(kind, (BATCH, 1, QUERY, KEY))
     torch.compiler.reset()
-    compiled = torch.compile(mha.scaled_dot_product_attention, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(
+        mha.scaled_dot_product_attention, fullgraph=True, backend="aot_eager"
+    )
     output, weights = compiled(*inputs, mask, is_causal=is_causal)
     expected = mha.scaled_dot_product_attention(*inputs, mask, is_causal=is_causal)
     assert_close((output, weights), expected)
@@ -963,7 +1174,9 @@ class Function(torch.nn.Module):
         self.is_causal = is_causal
 
     def forward(self, query, key, value, mask=None):
-        return mha.scaled_dot_product_attention(query, key, value, mask, is_causal=self.is_causal)
+        return mha.scaled_dot_product_attention(
+            query, key, value, mask, is_causal=self.is_causal
+        )
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -982,7 +1195,9 @@ def test_the_module_compiles_and_exports_with_a_length_left_open():
     compiled = torch.compile(module, fullgraph=True, backend="aot_eager", dynamic=True)
     seq = torch.export.Dim("seq", min=2, max=64)
     shapes = {"x": {1: seq}, "mask": None, "is_causal": None}
-    program = torch.export.export(module, (x,), {"mask": None, "is_causal": True}, dynamic_shapes=shapes)
+    program = torch.export.export(
+        module, (x,), {"mask": None, "is_causal": True}, dynamic_shapes=shapes
+    )
     for tokens in (x, longer):
         expected = module(tokens, is_causal=True)
         assert_close(compiled(tokens, is_causal=True), expected)

@@ -21,8 +21,10 @@ import repository
 
 @pytest.fixture
 def copy(root, tmp_path) -> Path:
-    """Return a folder with a copy of every file that holds the address."""
-    for path in repository.files(root):
+    """Return a folder with a copy of every file that may hold the address."""
+    names = ("pyproject.toml", "_config.yml", "README.md")
+    pages = [path for path in (root / "chapters").iterdir() if path.is_file()]
+    for path in [*(root / name for name in names), *pages]:
         target = tmp_path / path.relative_to(root)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
@@ -30,13 +32,18 @@ def copy(root, tmp_path) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_the_address_changes_everywhere_and_back(copy):
     before, old = contents(copy), repository.configured(copy)
     changed = {
-        path.relative_to(copy).as_posix() for path in repository.rewrite("octocat/hello.world_2", copy)
+        path.relative_to(copy).as_posix()
+        for path in repository.rewrite("octocat/hello.world_2", copy)
     }
     assert {"pyproject.toml", "_config.yml", "README.md"} <= changed
     assert {name for name in before if name.endswith(".ipynb")} <= changed
@@ -89,12 +96,26 @@ def test_what_is_no_repository_is_refused(copy, wrong):
 
 
 def run(root: Path, *command: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, *command], cwd=root, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_the_check_of_the_address_says_what_to_do(root):
-    assert run(root, "tools/repository.py", "--check", repository.configured()).returncode == 0
-    assert run(root, "tools/repository.py", "--check", repository.configured().upper()).returncode == 0
+    assert (
+        run(root, "tools/repository.py", "--check", repository.configured()).returncode
+        == 0
+    )
+    assert (
+        run(
+            root, "tools/repository.py", "--check", repository.configured().upper()
+        ).returncode
+        == 0
+    )
     other = run(root, "tools/repository.py", "--check", "octocat/fork")
     assert other.returncode == 1
     assert other.stderr.count("\n") == 1
@@ -118,9 +139,13 @@ def test_the_normal_form():
     cell.outputs = [
         nbformat.v4.new_output("stream", name="stdout", text="a"),
         nbformat.v4.new_output("stream", name="stdout", text="b\n"),
-        nbformat.v4.new_output("display_data", {tool.WIDGET_VIEW: {}, "text/plain": "interactive(…)"}),
+        nbformat.v4.new_output(
+            "display_data", {tool.WIDGET_VIEW: {}, "text/plain": "interactive(…)"}
+        ),
         nbformat.v4.new_output("stream", name="stdout", text="c\n"),
-        nbformat.v4.new_output("execute_result", {"text/plain": "√"}, execution_count=17),
+        nbformat.v4.new_output(
+            "execute_result", {"text/plain": "√"}, execution_count=17
+        ),
     ]
     last.id = cell.id
     notebook.metadata["widgets"] = {"state": {}}
@@ -133,7 +158,10 @@ def test_the_normal_form():
     assert normal.cells[0].metadata["tags"] == ["hide-input"]
     assert [cell.execution_count for cell in normal.cells] == [1, 2, 3]
     assert normal.cells[1].metadata == {"tags": ["kept"]}
-    assert [output.get("text") for output in normal.cells[1].outputs] == ["ab\nc\n", None]
+    assert [output.get("text") for output in normal.cells[1].outputs] == [
+        "ab\nc\n",
+        None,
+    ]
     assert normal.cells[1].outputs[-1].execution_count == 2
     assert len({cell.id for cell in normal.cells}) == 3
     assert normal.cells[0].id == first.id
@@ -162,7 +190,10 @@ def store(path: Path, *sources: str) -> str:
     ("source", "message"),
     [
         ("print(1)\nx = {}['missing']", "code cell 2:\n.*KeyError"),
-        ("import sys\nprint('careful', file=sys.stderr)", "code cell 2 writes to stderr: careful"),
+        (
+            "import sys\nprint('careful', file=sys.stderr)",
+            "code cell 2 writes to stderr: careful",
+        ),
     ],
 )
 def test_a_notebook_that_fails_stays_as_it_was(tmp_path, source, message):
@@ -176,7 +207,11 @@ def test_a_notebook_that_fails_stays_as_it_was(tmp_path, source, message):
 
 def test_a_notebook_that_runs_is_stored_once(tmp_path):
     path = tmp_path / "01_new.ipynb"
-    store(path, "print('a')\nprint('b')\n1 + 1", "import os\nprint(os.getcwd() == r'" + str(tmp_path) + "')")
+    store(
+        path,
+        "print('a')\nprint('b')\n1 + 1",
+        "import os\nprint(os.getcwd() == r'" + str(tmp_path) + "')",
+    )
     assert tool.update(path)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     assert cells[1]["outputs"][0]["text"] == ["a\n", "b\n"]
@@ -188,7 +223,14 @@ def test_a_notebook_that_runs_is_stored_once(tmp_path):
 def test_a_notebook_is_found_by_number_name_and_path(root):
     for path in sorted((root / "chapters").glob("*.ipynb")):
         number, slug = path.stem.split("_", 1)
-        for name in (number, slug, path.stem, path.name, str(path), f"chapters/{path.name}"):
+        for name in (
+            number,
+            slug,
+            path.stem,
+            path.name,
+            str(path),
+            f"chapters/{path.name}",
+        ):
             assert tool.find(name) == [path], name
     with pytest.raises(tool.NotebookError, match="no notebook is named"):
         tool.find("99")
@@ -247,8 +289,19 @@ DRAWING = """<?xml version="1.0"?>
 
 
 def test_a_drawing_stands_in_a_page():
-    markup = inline_svg.inline(DRAWING, 'a "dot"', "f1-", {"#ffffff": "--paper", "#0068a9": "--blue"})
-    for gone in ("<?xml", "DOCTYPE", "comment", "metadata", "xlink", "unused", "height=", "#0068a9"):
+    markup = inline_svg.inline(
+        DRAWING, 'a "dot"', "f1-", {"#ffffff": "--paper", "#0068a9": "--blue"}
+    )
+    for gone in (
+        "<?xml",
+        "DOCTYPE",
+        "comment",
+        "metadata",
+        "xlink",
+        "unused",
+        "height=",
+        "#0068a9",
+    ):
         assert gone not in markup, gone
     root = ElementTree.fromstring(markup)
     assert root.get("role") == "img"
@@ -265,17 +318,25 @@ def test_a_drawing_stands_in_a_page():
         "f1-picture",
     }
     style = root.find("{*}style").text
-    assert style == "#f1-picture *{fill: var(--blue)}#f1-picture .a,#f1-picture .b{stroke: url(#f1-g)}"
+    assert (
+        style
+        == "#f1-picture *{fill: var(--blue)}#f1-picture .a,#f1-picture .b{stroke: url(#f1-g)}"
+    )
     assert root.find("{*}text").text == "A <b> and #ffffff"
 
 
 def test_a_drawing_without_lengths_or_with_a_width():
-    plain = inline_svg.inline('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 50 10"/>', "x", "f-", {})
+    plain = inline_svg.inline(
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 50 10"/>', "x", "f-", {}
+    )
     assert "max-width:50px" in plain
     narrow = inline_svg.inline(DRAWING, "x", "f-", {}, width="60%")
     assert "max-width:60%" in narrow
     sized = inline_svg.inline(
-        '<svg xmlns="http://www.w3.org/2000/svg" width="1in" height="48"/>', "x", "f-", {}
+        '<svg xmlns="http://www.w3.org/2000/svg" width="1in" height="48"/>',
+        "x",
+        "f-",
+        {},
     )
     assert 'viewBox="0 0 96 48"' in sized
     with pytest.raises(ValueError, match="viewBox"):
@@ -295,15 +356,33 @@ def bare(root, tmp_path) -> Path:
 
 def run_make(folder: Path, *arguments: str) -> subprocess.CompletedProcess:
     # Not the make that runs the tests: its flags would be handed down.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("MAKE")
+    }
     command = ["make", "--no-print-directory", *arguments]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_make_alone_lists_the_commands(bare):
     result = run_make(bare)
     assert result.returncode == 0
-    for command in ("book", "test", "serve", "notebooks", "figures", "lint", "clean", "repository"):
+    for command in (
+        "book",
+        "test",
+        "serve",
+        "notebooks",
+        "figures",
+        "lint",
+        "clean",
+        "repository",
+    ):
         assert f"make {command}" in result.stdout
 
 
@@ -315,7 +394,9 @@ def test_a_missing_or_old_python_is_said_in_one_sentence(bare, behaviour):
         fake.chmod(0o755)
     result = run_make(bare, "book", f"PYTHON={fake}")
     assert result.returncode != 0
-    sentences = [line for line in result.stderr.splitlines() if not line.startswith("make")]
+    sentences = [
+        line for line in result.stderr.splitlines() if not line.startswith("make")
+    ]
     assert len(sentences) == 1, result.stderr
     assert "Python 3.11 or newer" in sentences[0]
     assert not (bare / ".venv").exists()
@@ -323,11 +404,16 @@ def test_a_missing_or_old_python_is_said_in_one_sentence(bare, behaviour):
 
 def test_a_python_without_venv_is_said_in_one_sentence(bare):
     fake = bare / "python"
-    fake.write_text('#!/bin/sh\ncase "$2" in *version*) echo fits;; *) exit 1;; esac\n', encoding="utf-8")
+    fake.write_text(
+        '#!/bin/sh\ncase "$2" in *version*) echo fits;; *) exit 1;; esac\n',
+        encoding="utf-8",
+    )
     fake.chmod(0o755)
     result = run_make(bare, "book", f"PYTHON={fake}")
     assert result.returncode != 0
-    sentences = [line for line in result.stderr.splitlines() if not line.startswith("make")]
+    sentences = [
+        line for line in result.stderr.splitlines() if not line.startswith("make")
+    ]
     assert len(sentences) == 1, result.stderr
     assert "venv" in sentences[0]
     assert not (bare / ".venv").exists()

@@ -20,7 +20,9 @@ def make_matrices(seq, d_model, heads, d_k, d_v, d_out=None, seed=0):
         (heads, d_model, d_v),
         (heads * d_v, d_out or d_model),
     )
-    return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+    return [
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes
+    ]
 
 
 def all_heads_at_once(x, W_q, W_k, W_v, W_o):
@@ -30,7 +32,15 @@ def all_heads_at_once(x, W_q, W_k, W_v, W_o):
     weights = exponentials / exponentials.sum(dim=-1, keepdim=True)
     outputs = torch.einsum("hqk,hkd->hqd", weights, v)
     heads, _, d_v = outputs.shape
-    return q, k, v, scores, weights, outputs, torch.einsum("hqd,hdm->qm", outputs, W_o.view(heads, d_v, -1))
+    return (
+        q,
+        k,
+        v,
+        scores,
+        weights,
+        outputs,
+        torch.einsum("hqd,hdm->qm", outputs, W_o.view(heads, d_v, -1)),
+    )
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -58,9 +68,15 @@ def test_every_step_equals_the_einsum(seq, d_model, heads, d_k, d_v, d_out, seed
     for name, tensor in expected.items():
         assert_close(getattr(steps, name), tensor)
     assert_close(steps.output, output)
-    assert steps.concatenated.shape == (seq, heads * d_v) and steps.output.shape == (seq, d_out)
+    assert steps.concatenated.shape == (seq, heads * d_v) and steps.output.shape == (
+        seq,
+        d_out,
+    )
     for head in range(heads):
-        assert torch.equal(steps.concatenated[:, head * d_v : (head + 1) * d_v], steps.head_outputs[head])
+        assert torch.equal(
+            steps.concatenated[:, head * d_v : (head + 1) * d_v],
+            steps.head_outputs[head],
+        )
 
 
 def test_one_head_is_single_head_attention():
@@ -102,16 +118,24 @@ def test_the_worked_example(dtype):
 
 def test_swapping_the_heads_gives_another_result():
     W_o = torch.tensor(W_O, dtype=torch.float64)
-    swapped, output = mha.concat_heads(torch.tensor([HEAD_2, HEAD_1], dtype=torch.float64), W_o)
+    swapped, output = mha.concat_heads(
+        torch.tensor([HEAD_2, HEAD_1], dtype=torch.float64), W_o
+    )
     assert_close(swapped, torch.tensor([0.1, 0.8, 0.5, 0.3], dtype=torch.float64))
     assert_close(output, torch.tensor([0.4, 1.3, 1.1, 0.5], dtype=torch.float64))
 
 
 def test_concatenating_then_projecting_is_a_sum_over_the_heads():
-    outputs = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    W_o = torch.randn(6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    outputs = torch.randn(
+        3, 5, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    W_o = torch.randn(
+        6, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
     _, output = mha.concat_heads(outputs, W_o)
-    assert_close(output, sum(outputs[head] @ W_o[2 * head : 2 * head + 2] for head in range(3)))
+    assert_close(
+        output, sum(outputs[head] @ W_o[2 * head : 2 * head + 2] for head in range(3))
+    )
 
 
 @pytest.mark.parametrize("middle", [(), (5,), (0,), (2, 5)], ids=str)
@@ -124,7 +148,9 @@ def test_concat_takes_any_axes_between_heads_and_width(middle):
         assert torch.equal(concatenated[..., 2 * head : 2 * head + 2], outputs[head])
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (5, 4), (8, 4), (4,), (1, 4, 4), ()], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(3, 4), (5, 4), (8, 4), (4,), (1, 4, 4), ()], ids=str
+)
 def test_a_W_o_that_does_not_fit(shape):
     with pytest.raises(ValueError, match=r"W_o: expected 4 rows") as error:
         mha.concat_heads(torch.zeros(2, 3, 2), torch.zeros(shape))
@@ -150,22 +176,36 @@ def test_outputs_that_are_no_heads(shape):
         ({"W_o": (5, 4)}, "W_o"),
         ({"x": (1, 3, 4)}, "x"),  # a batch
         ({"x": (4,)}, "x"),
-        ({"W_q": (0, 4, 2), "W_k": (0, 4, 2), "W_v": (0, 4, 2), "W_o": (0, 4)}, "W_q"),  # no head at all
+        (
+            {"W_q": (0, 4, 2), "W_k": (0, 4, 2), "W_v": (0, 4, 2), "W_o": (0, 4)},
+            "W_q",
+        ),  # no head at all
         ({"W_q": ()}, "W_q"),
     ],
     ids=str,
 )
 def test_matrices_that_do_not_fit(changes, name):
-    shapes = {"x": (3, 4), "W_q": (2, 4, 2), "W_k": (2, 4, 2), "W_v": (2, 4, 2), "W_o": (4, 4)} | changes
+    shapes = {
+        "x": (3, 4),
+        "W_q": (2, 4, 2),
+        "W_k": (2, 4, 2),
+        "W_v": (2, 4, 2),
+        "W_o": (4, 4),
+    } | changes
     with pytest.raises(ValueError, match=rf"^{name}: (number of heads: )?expected"):
-        mha.attend_head_by_head(**{key: torch.zeros(shape) for key, shape in shapes.items()})
+        mha.attend_head_by_head(
+            **{key: torch.zeros(shape) for key, shape in shapes.items()}
+        )
 
 
 def test_the_callers_tensors_are_left_alone():
     matrices = make_matrices(3, 4, 2, 2, 2)
     copies = [tensor.clone() for tensor in matrices]
     mha.attend_head_by_head(*matrices)
-    assert all(torch.equal(a, b) and a._version == 0 for a, b in zip(matrices, copies, strict=True))
+    assert all(
+        torch.equal(a, b) and a._version == 0
+        for a, b in zip(matrices, copies, strict=True)
+    )
 
 
 def test_the_papers_numbers_are_whole_and_small():

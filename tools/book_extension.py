@@ -55,10 +55,17 @@ class InlineSvg(SphinxPostTransform):
 
     def run(self, **kwargs) -> None:
         """Replace each SVG image of the page."""
-        variables = {light: variable for variable, light, _ in theme_variables().values()}
-        for number, image in enumerate(list(self.document.findall(nodes.image)), start=1):
+        variables = {
+            light: variable for variable, light, _ in theme_variables().values()
+        }
+        for number, image in enumerate(
+            list(self.document.findall(nodes.image)), start=1
+        ):
             if not image.get("alt", "").strip():
-                LOGGER.warning("a picture has no text that says what it shows (alt)", location=image)
+                LOGGER.warning(
+                    "a picture has no text that says what it shows (alt)",
+                    location=image,
+                )
                 continue
             path = Path(self.env.srcdir, image["uri"])
             if path.suffix != ".svg" or not path.is_file():
@@ -73,14 +80,19 @@ class InlineSvg(SphinxPostTransform):
                 )
             except (ValueError, SyntaxError) as error:
                 LOGGER.warning(
-                    "the picture %s cannot stand in the page: %s", path.name, error, location=image
+                    "the picture %s cannot stand in the page: %s",
+                    path.name,
+                    error,
+                    location=image,
                 )
                 continue
             picture = nodes.raw("", markup, format="html")
             if isinstance(image.parent, nodes.TextElement):
                 image.replace_self(picture)
             else:
-                image.replace_self(nodes.container("", picture, classes=["mha-picture"]))
+                image.replace_self(
+                    nodes.container("", picture, classes=["mha-picture"])
+                )
 
 
 def theme_variables() -> dict[str, tuple[str, str, str]]:
@@ -104,7 +116,10 @@ def configure(app: Sphinx, config) -> None:
     config.mathjax_path = "mathjax/tex-chtml.js"
     config.templates_path.append(str(TOOLS / "templates"))
     # "%.0s" takes the name of the notebook and writes nothing: the link's text is the same everywhere.
-    config.extlinks["colab"] = (repository.colab_link("chapters/%s"), "Open in Colab%.0s")
+    config.extlinks["colab"] = (
+        repository.colab_link("chapters/%s"),
+        "Open in Colab%.0s",
+    )
 
 
 def write_static_files(app: Sphinx) -> None:
@@ -127,11 +142,15 @@ def write_static_files(app: Sphinx) -> None:
 
 
 def remove_unused_files(app: Sphinx, exception: Exception | None) -> None:
-    """Leave out what no page loads: the second set of icons, maps for debugging, and templates of the theme."""
+    """Leave out what no page loads: the second set of icons, maps for debugging, the theme's templates."""
     static = Path(app.outdir, "_static")
     if exception is None and app.builder.format == "html":
         scripts = static / "scripts"
-        unused = {*scripts.glob("fontawesome.js*"), *scripts.glob("*.map"), *static.glob("*-macros.html")}
+        unused = {
+            *scripts.glob("fontawesome.js*"),
+            *scripts.glob("*.map"),
+            *static.glob("*-macros.html"),
+        }
         for path in unused:
             path.unlink()
 
@@ -140,11 +159,21 @@ def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
     """Give each cell that proves a claim an anchor, and show the proved sentence as a sentence."""
     found = []
     for cell in doctree.findall(lambda node: _is_cell(node, "cell_code")):
-        source = "\n".join(part.astext() for part in cell.children if _is_cell(part, "cell_code_source"))
-        anchors = {claim.sentence: claim.anchor for claim in claims.find_claims(source) if claim.sentence}
+        source = "\n".join(
+            part.astext()
+            for part in cell.children
+            if _is_cell(part, "cell_code_source")
+        )
+        anchors = {
+            claim.sentence: claim.anchor
+            for claim in claims.find_claims(source)
+            if claim.sentence
+        }
         cell["ids"].extend(anchors.values())
         found.extend(anchors.items())
-        for output in list(cell.findall(lambda node: isinstance(node, nodes.literal_block))):
+        for output in list(
+            cell.findall(lambda node: isinstance(node, nodes.literal_block))
+        ):
             if "stream" in output["classes"]:
                 # Not replace_self: that hands the classes of the block on to its first sentence.
                 output.parent.replace(output, _split_output(output, anchors))
@@ -161,13 +190,17 @@ def list_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
             uri = app.builder.get_relative_uri(docname, page)
             rows = nodes.bullet_list(classes=["mha-claims"])
             for sentence, anchor in app.env.mha_claims[page]:
-                link = nodes.reference("", sentence, refuri=f"{uri}#{anchor}", internal=True)
+                link = nodes.reference(
+                    "", sentence, refuri=f"{uri}#{anchor}", internal=True
+                )
                 rows.append(nodes.list_item("", nodes.paragraph("", "", link)))
             title = app.env.titles[page].astext()
             heading = nodes.reference("", title, refuri=uri, internal=True)
             parts.append(nodes.rubric("", "", heading, classes=["mha-claims-of"]))
             parts.append(rows)
-        placeholder.replace_self(parts or nodes.paragraph("", "No chapter makes a claim yet."))
+        placeholder.replace_self(
+            parts or nodes.paragraph("", "No chapter makes a claim yet.")
+        )
 
 
 def prepare_environment(app: Sphinx, env, docnames: list[str]) -> None:
@@ -226,7 +259,9 @@ def _is_cell(node: nodes.Node, kind: str) -> bool:
     return isinstance(node, nodes.container) and node.get("nb_element") == kind
 
 
-def _split_output(output: nodes.literal_block, anchors: dict[str, str]) -> list[nodes.Node]:
+def _split_output(
+    output: nodes.literal_block, anchors: dict[str, str]
+) -> list[nodes.Node]:
     """Return a printed text with each line that begins with a tick as a sentence of its own."""
     parts: list[nodes.Node] = []
     rest: list[str] = []
@@ -251,7 +286,9 @@ def _split_output(output: nodes.literal_block, anchors: dict[str, str]) -> list[
         if sentence in anchors:
             # A link to itself, to copy from.
             paragraph += nodes.Text(" ")
-            paragraph += nodes.reference("", "#", refid=anchors[sentence], classes=["mha-claim-link"])
+            paragraph += nodes.reference(
+                "", "#", refid=anchors[sentence], classes=["mha-claim-link"]
+            )
         parts.append(paragraph)
     flush()
     return parts

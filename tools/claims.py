@@ -34,7 +34,9 @@ def find_claims(source: str) -> list[Claim]:
 
     Lines of IPython (``%…``, ``!…``) are skipped; code that is no Python at all has no claims.
     """
-    lines = ["pass" if re.match(r"[%!?]", line) else line for line in source.splitlines()]
+    lines = [
+        "pass" if re.match(r"[%!?]", line) else line for line in source.splitlines()
+    ]
     try:
         tree = ast.parse("\n".join(lines))
     except SyntaxError:

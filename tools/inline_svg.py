@@ -8,7 +8,15 @@ XLINK = "http://www.w3.org/1999/xlink"
 ElementTree.register_namespace("", SVG)
 
 # CSS pixels in one unit of length.
-PIXELS = {"": 1, "px": 1, "pt": 96 / 72, "pc": 16, "in": 96, "cm": 96 / 2.54, "mm": 96 / 25.4}
+PIXELS = {
+    "": 1,
+    "px": 1,
+    "pt": 96 / 72,
+    "pc": 16,
+    "in": 96,
+    "cm": 96 / 2.54,
+    "mm": 96 / 25.4,
+}
 
 # What draws nothing. A title would also come up as a tooltip over the whole picture; the label replaces it.
 SILENT = {f"{{{SVG}}}metadata", f"{{{SVG}}}title", f"{{{SVG}}}desc"}
@@ -17,7 +25,13 @@ SILENT = {f"{{{SVG}}}metadata", f"{{{SVG}}}title", f"{{{SVG}}}desc"}
 REFERENCE = re.compile(r"url\(\s*['\"]?#([^)'\"\s]+)['\"]?\s*\)")
 
 
-def inline(source: str, label: str, prefix: str, variables: dict[str, str], width: str | None = None) -> str:
+def inline(
+    source: str,
+    label: str,
+    prefix: str,
+    variables: dict[str, str],
+    width: str | None = None,
+) -> str:
     """Return an SVG file as an ``<svg>`` element for an HTML page.
 
     Parameters
@@ -41,7 +55,13 @@ def inline(source: str, label: str, prefix: str, variables: dict[str, str], widt
     natural = _natural_width(root)
     for name in ("width", "height", "version", "id"):
         root.attrib.pop(name, None)
-    style = [f"max-width:{width or f'{natural:g}px'}", "width:100%", "height:auto"]
+    own = f"{natural:g}px"
+    style = [
+        f"--natural-width:{own}",
+        f"max-width:{width or own}",
+        "width:100%",
+        "height:auto",
+    ]
     # Lengths of one's own come last: a style of the file must not stretch the picture.
     root.set("style", ";".join([root.get("style", "").strip("; "), *style]).strip("; "))
     root.set("role", "img")
@@ -50,7 +70,10 @@ def inline(source: str, label: str, prefix: str, variables: dict[str, str], widt
 
     used = _used_ids(root)
     scope = f"{prefix}picture"
-    colours = re.compile("|".join(map(re.escape, sorted(_spellings(variables), key=len, reverse=True))), re.I)
+    colours = re.compile(
+        "|".join(map(re.escape, sorted(_spellings(variables), key=len, reverse=True))),
+        re.I,
+    )
     replacement = _spellings(variables)
 
     def recolour(text: str) -> str:
@@ -74,7 +97,9 @@ def inline(source: str, label: str, prefix: str, variables: dict[str, str], widt
             elif name in ("href", f"{{{XLINK}}}href"):
                 # The old spelling with a namespace; every browser knows the short one.
                 del element.attrib[name]
-                element.set("href", f"#{prefix}{value[1:]}" if value.startswith("#") else value)
+                element.set(
+                    "href", f"#{prefix}{value[1:]}" if value.startswith("#") else value
+                )
             elif name.startswith(f"{{{XLINK}}}"):
                 del element.attrib[name]
             elif name != "aria-label":
@@ -82,7 +107,9 @@ def inline(source: str, label: str, prefix: str, variables: dict[str, str], widt
         if element.tag == f"{{{SVG}}}style" and element.text:
             # In a page, the rules of a picture would hold for the whole page.
             root.set("id", scope)
-            element.text = _scoped(rename(recolour(element.text) if variables else element.text), scope)
+            element.text = _scoped(
+                rename(recolour(element.text) if variables else element.text), scope
+            )
     return ElementTree.tostring(root, encoding="unicode").strip()
 
 
@@ -97,9 +124,13 @@ def _remove_silent(element: ElementTree.Element) -> None:
 
 def _natural_width(root: ElementTree.Element) -> float:
     """Return the width in pixels; make sure of a viewBox, without which a picture does not scale."""
-    lengths = [re.fullmatch(r"([0-9.]+)([a-z]*)", root.get(name, "").strip()) for name in ("width", "height")]
+    lengths = [
+        re.fullmatch(r"([0-9.]+)([a-z]*)", root.get(name, "").strip())
+        for name in ("width", "height")
+    ]
     pixels = [
-        float(match[1]) * PIXELS[match[2]] if match and match[2] in PIXELS else None for match in lengths
+        float(match[1]) * PIXELS[match[2]] if match and match[2] in PIXELS else None
+        for match in lengths
     ]
     box = root.get("viewBox", "").replace(",", " ").split()
     if len(box) != 4:

@@ -31,7 +31,8 @@ CELL_TIMEOUT = 300
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 SETUP = """\
-# Set-up: where the book's package is missing (as on Colab), this installs it; elsewhere it only imports.
+# Set-up: where the book's package is missing (as on Colab), this installs it;
+# elsewhere it only imports.
 import importlib
 import importlib.util
 import subprocess
@@ -39,7 +40,8 @@ import sys
 
 if importlib.util.find_spec("mha") is None:
     source = "git+https://github.com/{repository}@{branch}"
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", source], check=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", source]
+    subprocess.run(command, check=True)
     importlib.invalidate_caches()
 
 import matplotlib.pyplot as plt
@@ -57,7 +59,9 @@ class NotebookError(Exception):
 
 def setup_cell(root: Path = repository.ROOT) -> str:
     """Return the text of the set-up cell, the first code cell of every notebook."""
-    return SETUP.format(repository=repository.configured(root), branch=repository.branch(root))
+    return SETUP.format(
+        repository=repository.configured(root), branch=repository.branch(root)
+    )
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -75,9 +79,13 @@ def dumps(notebook: nbformat.NotebookNode) -> str:
     return json.dumps(split, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def normalise(notebook: nbformat.NotebookNode, root: Path = repository.ROOT) -> nbformat.NotebookNode:
+def normalise(
+    notebook: nbformat.NotebookNode, root: Path = repository.ROOT
+) -> nbformat.NotebookNode:
     """Return a notebook in normal form; the argument stays as it is."""
-    notebook = nbformat.from_dict(nbformat.v4.rwbase.rejoin_lines(copy.deepcopy(notebook)))
+    notebook = nbformat.from_dict(
+        nbformat.v4.rwbase.rejoin_lines(copy.deepcopy(notebook))
+    )
     notebook.nbformat, notebook.nbformat_minor = 4, 5
 
     metadata = notebook.metadata
@@ -85,7 +93,11 @@ def normalise(notebook: nbformat.NotebookNode, root: Path = repository.ROOT) -> 
     metadata.pop("widgets", None)
     metadata["accelerator"] = "GPU"
     metadata["colab"] = {"gpuType": "T4", "provenance": []}
-    metadata["kernelspec"] = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    metadata["kernelspec"] = {
+        "display_name": "Python 3 (ipykernel)",
+        "language": "python",
+        "name": "python3",
+    }
     # The name alone: the version would change with every reader's Python.
     metadata["language_info"] = {"name": "python"}
 
@@ -94,10 +106,13 @@ def normalise(notebook: nbformat.NotebookNode, root: Path = repository.ROOT) -> 
         first = code_cells[0]
         first.source = setup_cell(root)
         first.metadata["tags"] = sorted({*first.metadata.get("tags", []), "hide-input"})
+        first.metadata["mystnb"] = {"code_prompt_show": "Show the set-up"}
 
     for count, cell in enumerate(code_cells, start=1):
         cell.execution_count = count
-        cell.outputs = _joined([output for output in cell.outputs if not _is_widget(output)])
+        cell.outputs = _joined(
+            [output for output in cell.outputs if not _is_widget(output)]
+        )
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = count
@@ -107,10 +122,15 @@ def normalise(notebook: nbformat.NotebookNode, root: Path = repository.ROOT) -> 
         cell.source = cell.source.rstrip("\n")
         for key in ("execution", "collapsed", "ExecuteTime", "id", "outputId", "colab"):
             cell.metadata.pop(key, None)
-        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", str(cell.get("id", ""))) or cell.id in used:
+        if (
+            not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", str(cell.get("id", "")))
+            or cell.id in used
+        ):
             # Named after the place, so that two runs agree; a further number only where that id is taken.
             cell.id = next(
-                c for s in range(1000) if (c := f"cell-{number:02d}{f'-{s}' if s else ''}") not in used
+                c
+                for s in range(1000)
+                if (c := f"cell-{number:02d}{f'-{s}' if s else ''}") not in used
             )
         used.add(cell.id)
         if cell.cell_type != "code":
@@ -127,9 +147,13 @@ def problems(notebook: nbformat.NotebookNode) -> list[str]:
         for output in cell.outputs:
             if output.output_type == "stream" and output.name == "stderr":
                 text = "".join(output.text).strip()
-                found.append(f"code cell {count} writes to stderr: {text.splitlines()[-1] if text else ''}")
+                found.append(
+                    f"code cell {count} writes to stderr: {text.splitlines()[-1] if text else ''}"
+                )
             elif output.output_type == "error":
-                found.append(f"code cell {count} raises {output.ename}: {output.evalue}")
+                found.append(
+                    f"code cell {count} raises {output.ename}: {output.evalue}"
+                )
     return found
 
 
@@ -209,11 +233,16 @@ def main(arguments: list[str]) -> int:
     for path in paths:
         if check:
             if not is_normal(path):
-                print(f"{path.name} is not in normal form: make notebooks NB={path.stem}", file=sys.stderr)
+                print(
+                    f"{path.name} is not in normal form: make notebooks NB={path.stem}",
+                    file=sys.stderr,
+                )
                 failed = 1
             continue
         try:
-            print(f"{path.name}: {'stored' if update(path) else 'unchanged'}", flush=True)
+            print(
+                f"{path.name}: {'stored' if update(path) else 'unchanged'}", flush=True
+            )
         except NotebookError as error:
             print(error, file=sys.stderr)
             failed = 1
@@ -245,7 +274,9 @@ def _is_widget(output: nbformat.NotebookNode) -> bool:
 def _traceback(notebook: nbformat.NotebookNode) -> str:
     """Return the last cell that ran, by number, and its traceback without colours."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    number, cell = [(n, c) for n, c in enumerate(cells, start=1) if c.outputs or c.execution_count][-1]
+    number, cell = [
+        (n, c) for n, c in enumerate(cells, start=1) if c.outputs or c.execution_count
+    ][-1]
     lines = [line for output in cell.outputs for line in output.get("traceback", [])]
     return f"code cell {number}:\n" + re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(lines))
 

@@ -16,7 +16,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 # GitHub's own rules: an owner has letters, digits and single inner hyphens; a name also dots and underscores.
-REPOSITORY = re.compile(r"(?P<owner>[A-Za-z0-9](?:-?[A-Za-z0-9]){0,38})/(?P<name>[A-Za-z0-9._-]{1,100})")
+REPOSITORY = re.compile(
+    r"(?P<owner>[A-Za-z0-9](?:-?[A-Za-z0-9]){0,38})/(?P<name>[A-Za-z0-9._-]{1,100})"
+)
 
 
 def configured(root: Path = ROOT) -> str:
@@ -48,7 +50,9 @@ def validate(repository: str) -> str:
 def files(root: Path = ROOT) -> list[Path]:
     """Return the files that may hold the address."""
     fixed = [root / name for name in ("pyproject.toml", "_config.yml", "README.md")]
-    return fixed + sorted([*(root / "chapters").glob("*.md"), *(root / "chapters").glob("*.ipynb")])
+    return fixed + sorted(
+        [*(root / "chapters").glob("*.md"), *(root / "chapters").glob("*.ipynb")]
+    )
 
 
 def rewrite(repository: str, root: Path = ROOT) -> list[Path]:
@@ -62,8 +66,18 @@ def rewrite(repository: str, root: Path = ROOT) -> list[Path]:
     replacements = [
         (re.compile(rf"(?<=github\.com/){re.escape(old)}{ends}"), repository),
         (re.compile(rf"(?<=/github/){re.escape(old)}{ends}"), repository),
-        (re.compile(rf"\b{re.escape(old_owner)}(?=\.github\.io/{re.escape(old_name)}{ends})"), owner),
-        (re.compile(rf"(?<=\b{re.escape(owner)}\.github\.io/){re.escape(old_name)}{ends}"), name),
+        (
+            re.compile(
+                rf"\b{re.escape(old_owner)}(?=\.github\.io/{re.escape(old_name)}{ends})"
+            ),
+            owner,
+        ),
+        (
+            re.compile(
+                rf"(?<=\b{re.escape(owner)}\.github\.io/){re.escape(old_name)}{ends}"
+            ),
+            name,
+        ),
     ]
     changed = []
     for path in files(root):

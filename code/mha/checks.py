@@ -1,6 +1,7 @@
 """Checks of arguments: each error names the argument and prints what was expected and what came."""
 
 from collections.abc import Sequence
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -8,8 +9,10 @@ from torch import Tensor
 
 def check_at_least(name: str, value: int, least: int = 1) -> None:
     """Raise unless ``value`` is an int that is at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name}: expected an int, got {value!r} of type {type(value).__name__}")
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(
+            f"{name}: expected an int, got {value!r} of type {type(value).__name__}"
+        )
     if value < least:
         raise ValueError(f"{name}: expected at least {least}, got {value}")
 
@@ -20,7 +23,9 @@ def check_probability(name: str, value: float) -> None:
         raise ValueError(f"{name}: expected a probability in [0, 1), got {value}")
 
 
-def check_divisible(d_model: int, num_heads: int, d_model_name: str = "d_model") -> None:
+def check_divisible(
+    d_model: int, num_heads: int, d_model_name: str = "d_model"
+) -> None:
     """Raise unless ``num_heads`` heads of equal width fit into ``d_model``."""
     check_at_least("num_heads", num_heads)
     if d_model % num_heads:
@@ -37,15 +42,21 @@ def check_axes(name: str, tensor: Tensor, least: int, layout: str) -> None:
 
 
 def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
-    """Raise unless the three fit each other: ``(*batch, query, d_k)``, ``(*batch, key, d_k)``, ``(*batch, key, d_v)``."""
+    """Raise unless they fit: ``(*batch, query, d_k)``, ``(*batch, key, d_k)`` and ``(*batch, key, d_v)``."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
         if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
+            raise TypeError(
+                f"{name}: expected a torch.Tensor, got {type(tensor).__name__}"
+            )
         check_axes(name, tensor, 2, "at least two axes (length, width)")
         if not tensor.is_floating_point():
-            raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+            raise TypeError(
+                f"{name}: expected a floating-point tensor, got {tensor.dtype}"
+            )
         if tensor.dtype != query.dtype:
-            raise TypeError(f"{name}: expected the query's dtype {query.dtype}, got {tensor.dtype}")
+            raise TypeError(
+                f"{name}: expected the query's dtype {query.dtype}, got {tensor.dtype}"
+            )
         if tensor.shape[:-2] != query.shape[:-2]:
             raise ValueError(
                 f"{name}: expected the query's batch axes {tuple(query.shape[:-2])}, got "
@@ -57,7 +68,9 @@ def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
             f"(query {tuple(query.shape)}, key {tuple(key.shape)})"
         )
     if query.shape[-1] == 0:
-        raise ValueError(f"query: expected a width of at least 1, got shape {tuple(query.shape)}")
+        raise ValueError(
+            f"query: expected a width of at least 1, got shape {tuple(query.shape)}"
+        )
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(
             f"value: expected length {key.shape[-2]}, the key's, got {value.shape[-2]} "

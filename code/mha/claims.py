@@ -31,5 +31,7 @@ def claim(text: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise AssertionError(f"This claim does not hold: {text}\n{type(error).__name__}: {error}") from error
+        raise AssertionError(
+            f"This claim does not hold: {text}\n{type(error).__name__}: {error}"
+        ) from error
     print(f"✓ {text}")

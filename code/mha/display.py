@@ -26,7 +26,9 @@ def show_source(obj: object) -> None:
     try:
         source = textwrap.dedent(inspect.getsource(obj))
     except (OSError, TypeError) as error:
-        raise TypeError(f"obj: expected something with Python source, got {obj!r}") from error
+        raise TypeError(
+            f"obj: expected something with Python source, got {obj!r}"
+        ) from error
     display(Markdown(f"```python\n{_shorten_docstrings(source)}\n```"))
 
 

@@ -27,7 +27,9 @@ def fonts_with(characters: frozenset[str]) -> tuple[str, ...]:
     tuple of str
         Empty where the book's font has them all.
     """
-    missing = frozenset(map(ord, characters)) - _letters_of(font_manager.findfont(BOOK_FONT))
+    missing = frozenset(map(ord, characters)) - _letters_of(
+        font_manager.findfont(BOOK_FONT)
+    )
     installed = _installed_fonts() if missing else {}
     families = []
     while missing:
@@ -35,7 +37,7 @@ def fonts_with(characters: frozenset[str]) -> tuple[str, ...]:
         if name is None:
             letters = "".join(map(chr, sorted(missing)))
             warnings.warn(
-                f"no installed font has {letters}, so boxes are drawn; install one that has, such as a Noto font",
+                f"no installed font has {letters}, so boxes are drawn; install one, such as Noto's",
                 stacklevel=2,
             )
             # Naming the font of boxes keeps Matplotlib from warning once more for every letter.
@@ -47,7 +49,9 @@ def fonts_with(characters: frozenset[str]) -> tuple[str, ...]:
     return tuple(families)
 
 
-def _font_with_most(characters: frozenset[int], installed: Mapping[str, str]) -> str | None:
+def _font_with_most(
+    characters: frozenset[int], installed: Mapping[str, str]
+) -> str | None:
     """Return the font that has most of the characters: where fonts tie, one like the book's own."""
 
     def rank(name: str) -> tuple:
@@ -56,7 +60,9 @@ def _font_with_most(characters: frozenset[int], installed: Mapping[str, str]) ->
         return found, "Sans" in name, "Mono" not in name, "CJK SC" in name, name
 
     best = max(installed, key=rank, default=None)
-    return best if best is not None and characters & _letters_of(installed[best]) else None
+    return (
+        best if best is not None and characters & _letters_of(installed[best]) else None
+    )
 
 
 def _installed_fonts() -> dict[str, str]:
@@ -70,7 +76,11 @@ def _installed_fonts() -> dict[str, str]:
             except (OSError, RuntimeError):
                 continue  # not a font that matplotlib can read
     entries = font_manager.fontManager.ttflist
-    return {entry.name: entry.fname for entry in entries if not entry.name.startswith(LAST_RESORT)}
+    return {
+        entry.name: entry.fname
+        for entry in entries
+        if not entry.name.startswith(LAST_RESORT)
+    }
 
 
 @functools.cache

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from .checks import check_at_least, check_axes, check_divisible
 
 
-def split_heads(x: Float[Tensor, "*batch seq width"], num_heads: int) -> Float[Tensor, "*batch heads seq d_k"]:
+def split_heads(
+    x: Float[Tensor, "*batch seq width"], num_heads: int
+) -> Float[Tensor, "*batch heads seq d_k"]:
     """Cut each token's vector into ``num_heads`` pieces and give the heads an axis of their own.
 
     Parameters
@@ -37,11 +39,15 @@ def split_heads(x: Float[Tensor, "*batch seq width"], num_heads: int) -> Float[T
     check_axes("x", x, 2, "shape (*batch, seq, heads * d_k)")
     width = x.shape[-1]
     check_divisible(width, num_heads, "width")
-    pieces = x.view(*x.shape[:-1], num_heads, width // num_heads)  # (*batch, seq, heads, d_k)
+    pieces = x.view(
+        *x.shape[:-1], num_heads, width // num_heads
+    )  # (*batch, seq, heads, d_k)
     return pieces.transpose(-3, -2)  # (*batch, heads, seq, d_k)
 
 
-def combine_heads(x: Float[Tensor, "*batch heads seq d_v"]) -> Float[Tensor, "*batch seq width"]:
+def combine_heads(
+    x: Float[Tensor, "*batch heads seq d_v"],
+) -> Float[Tensor, "*batch seq width"]:
     """Lay the heads' outputs side by side again, head 0 first: the inverse of :func:`split_heads`.
 
     Parameters
@@ -68,7 +74,9 @@ def combine_heads(x: Float[Tensor, "*batch heads seq d_v"]) -> Float[Tensor, "*b
     return tokens_first.reshape(*tokens_first.shape[:-2], x.shape[-3] * x.shape[-1])
 
 
-def per_head_matrices(projection: nn.Linear, num_heads: int) -> Float[Tensor, "heads d_model d_k"]:
+def per_head_matrices(
+    projection: nn.Linear, num_heads: int
+) -> Float[Tensor, "heads d_model d_k"]:
     """Return the matrices ``W_i`` of the formulas, cut out of one wide projection.
 
     In the formulas tokens are rows and ``x W`` has the heads' matrices side by side as *column* blocks.
@@ -93,11 +101,13 @@ def per_head_matrices(projection: nn.Linear, num_heads: int) -> Float[Tensor, "h
     """
     check_divisible(projection.out_features, num_heads, "out_features")
     d_k = projection.out_features // num_heads
-    return projection.weight.view(num_heads, d_k, projection.in_features).transpose(-2, -1)
+    return projection.weight.view(num_heads, d_k, projection.in_features).transpose(
+        -2, -1
+    )
 
 
 def count_parameters(module: nn.Module) -> int:
-    """Return how many numbers a module can learn, a shared parameter counted once."""
+    """Return how many numbers a module's parameters hold, a shared one counted once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
@@ -105,11 +115,15 @@ class AttentionCost(NamedTuple):
     """What multi-head self-attention holds and computes for one sequence; biases and softmax left out."""
 
     parameters: int  # numbers in W_q, W_k, W_v and W_o
-    matmul_flops: int  # floating-point operations of the matrix products, a multiply-add as 2
+    matmul_flops: (
+        int  # floating-point operations of the matrix products, a multiply-add as 2
+    )
     score_elements: int  # numbers in all heads' score matrices together
 
 
-def attention_cost(seq: int, d_model: int, num_heads: int, d_k: int | None = None) -> AttentionCost:
+def attention_cost(
+    seq: int, d_model: int, num_heads: int, d_k: int | None = None
+) -> AttentionCost:
     """Count parameters, matrix-product FLOPs and score elements of multi-head self-attention.
 
     Parameters
@@ -146,8 +160,12 @@ def attention_cost(seq: int, d_model: int, num_heads: int, d_k: int | None = Non
     check_at_least("d_k", d_k)
     parameters = 4 * d_model * num_heads * d_k  # three projections in, one out
     projections = 2 * seq * parameters  # every token meets every parameter once
-    scores_and_mixing = 2 * (2 * num_heads * seq * seq * d_k)  # Q Kᵀ, then weights times V
-    return AttentionCost(parameters, projections + scores_and_mixing, num_heads * seq * seq)
+    scores_and_mixing = 2 * (
+        2 * num_heads * seq * seq * d_k
+    )  # Q Kᵀ, then weights times V
+    return AttentionCost(
+        parameters, projections + scores_and_mixing, num_heads * seq * seq
+    )
 
 
 def influence(
@@ -175,8 +193,14 @@ def influence(
         columns = []
         for token in range(x.shape[-2]):
             changed = x.clone()
-            changed[..., token, :] += torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
+            changed[..., token, :] += torch.linspace(
+                1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device
+            )
             # A change to NaN or infinity counts; a plain difference would compare as "not greater".
-            same = torch.isclose(function(changed), before, rtol=0.0, atol=1e-6, equal_nan=True)
-            columns.append(~same.transpose(0, 1).flatten(1).all(dim=1))  # (batch, output, …) -> (output,)
+            same = torch.isclose(
+                function(changed), before, rtol=0.0, atol=1e-6, equal_nan=True
+            )
+            columns.append(
+                ~same.transpose(0, 1).flatten(1).all(dim=1)
+            )  # (batch, output, …) -> (output,)
     return torch.stack(columns, dim=1)

@@ -29,7 +29,17 @@ THEME_VARIABLES = {
 COLORS = {name: light for name, (_, light, _) in THEME_VARIABLES.items()}
 
 HEAD_COLORS = tuple(
-    COLORS[name] for name in ("blue", "vermilion", "green", "pink", "ochre", "violet", "teal", "brown")
+    COLORS[name]
+    for name in (
+        "blue",
+        "vermilion",
+        "green",
+        "pink",
+        "ochre",
+        "violet",
+        "teal",
+        "brown",
+    )
 )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import ListedColormap, to_rgba
+from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -21,7 +21,9 @@ MAX_COLUMNS = 4  # panels side by side
 MAX_CELLS = 4096  # above that a panel is one embedded image instead of one shape a cell
 MAX_NUMBERS = 36  # up to so many cells a panel, each shows its weight
 CELL_INCHES = 0.36
-SCALE = ListedColormap([to_rgba(COLORS["blue"], alpha=step / 20) for step in range(21)])
+SCALE = ListedColormap(
+    [to_rgba(COLORS["blue"], alpha=(step + 0.5) / 20) for step in range(20)]
+)
 
 
 def plot_attention(
@@ -52,8 +54,8 @@ def plot_attention(
     Raises
     ------
     ValueError
-        If the weights have another number of axes, a batch of more than one, or nothing to draw, if labels and
-        weights differ in length, or if a head does not exist.
+        If the weights have another number of axes, a batch of more than one, or nothing to draw, if labels
+        and weights differ in length, or if a head does not exist.
     """
     panels = _as_panels(weights)
     num_heads, query_len, key_len = panels.shape
@@ -64,7 +66,9 @@ def plot_attention(
     chosen = list(range(num_heads)) if heads is None else list(heads)
     for head in chosen:
         if not 0 <= head < num_heads:
-            raise ValueError(f"heads: expected numbers from 0 to {num_heads - 1}, got {head}")
+            raise ValueError(
+                f"heads: expected numbers from 0 to {num_heads - 1}, got {head}"
+            )
     if not chosen:
         raise ValueError("heads: expected at least one head to draw, got none")
 
@@ -73,19 +77,37 @@ def plot_attention(
         for axes, head in zip(grid, chosen, strict=True):
             draw_weights(axes, panels[head], rows, columns)
             if np.ndim(weights) > 2:
-                axes.set_title(word("head", number=head), color=head_color(head), fontweight="bold")
+                axes.set_title(
+                    word("head", number=head), color=head_color(head), fontweight="bold"
+                )
         for axes in grid[:1]:
             axes.set_ylabel(word("query"))
             axes.set_xlabel(word("key"))
-        if grid and query_len * key_len > MAX_NUMBERS:  # where the cells show no numbers, a scale does
-            bar = figure.colorbar(ScalarMappable(cmap=SCALE), ax=grid, shrink=0.6, ticks=[0, 0.5, 1], aspect=25)
+        if (
+            grid and query_len * key_len > MAX_NUMBERS
+        ):  # where the cells show no numbers, a scale does
+            steps = BoundaryNorm(
+                np.linspace(0, 1, SCALE.N + 1), SCALE.N
+            )  # few steps, drawn as shapes
+            bar = figure.colorbar(
+                ScalarMappable(steps, SCALE),
+                ax=grid,
+                shrink=0.6,
+                ticks=[0, 0.5, 1],
+                aspect=25,
+            )
             bar.set_label(word("attention_weight"))
             bar.outline.set_edgecolor(COLORS["line"])
     return figure
 
 
 def draw_weights(
-    axes: Axes, weights: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, numbers: bool = True
+    axes: Axes,
+    weights: np.ndarray,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    numbers: bool = True,
 ) -> None:
     """Draw one matrix of weights, ``(query, key)``, into ``axes``, with a label at every row and column.
 
@@ -108,18 +130,28 @@ def draw_weights(
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    _label_axis(axes.xaxis, columns, rotation=90 if max(map(len, columns), default=0) > 2 else 0)
+    _label_axis(
+        axes.xaxis, columns, rotation=90 if max(map(len, columns), default=0) > 2 else 0
+    )
     _label_axis(axes.yaxis, rows)
     if numbers and weights.size <= MAX_NUMBERS:
         for (row, column), weight in np.ndenumerate(weights):
-            ink = COLORS["on_color"] if weight > 0.55 or not np.isfinite(weight) else COLORS["ink"]
+            ink = (
+                COLORS["on_color"]
+                if weight > 0.55 or not np.isfinite(weight)
+                else COLORS["ink"]
+            )
             axes.text(column, row, f"{weight:.2f}".lstrip("0") if 0 < weight < 1 else f"{weight:g}",
                       ha="center", va="center", color=ink, fontsize=9)  # fmt: skip
 
 
 def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
     """Return the weights as float64 ``(heads, query, key)``."""
-    array = weights.detach().double().cpu().numpy() if isinstance(weights, Tensor) else np.asarray(weights, dtype=float)
+    array = (
+        weights.detach().double().cpu().numpy()
+        if isinstance(weights, Tensor)
+        else np.asarray(weights, dtype=float)
+    )
     if array.ndim == 4:
         if array.shape[0] != 1:
             raise ValueError(
@@ -128,9 +160,13 @@ def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
             )
         array = array[0]
     if array.ndim not in (2, 3):
-        raise ValueError(f"weights: expected shape (query, key) or (heads, query, key), got {array.shape}")
+        raise ValueError(
+            f"weights: expected shape (query, key) or (heads, query, key), got {array.shape}"
+        )
     if 0 in array.shape:
-        raise ValueError(f"weights: expected at least one head, query and key, got shape {array.shape}")
+        raise ValueError(
+            f"weights: expected at least one head, query and key, got shape {array.shape}"
+        )
     return array[None] if array.ndim == 2 else array
 
 
@@ -138,26 +174,39 @@ def _labels(name: str, tokens: Sequence[str] | None, length: int) -> list[str]:
     if tokens is None:
         return [str(position) for position in range(length)]
     if len(tokens) != length:
-        raise ValueError(f"{name}: expected {length} labels, one a position, got {len(tokens)}")
+        raise ValueError(
+            f"{name}: expected {length} labels, one a position, got {len(tokens)}"
+        )
     return [str(token) for token in tokens]
 
 
 def _panel_grid(
-    count: int, query_len: int, key_len: int, rows: Sequence[str], columns: Sequence[str]
+    count: int,
+    query_len: int,
+    key_len: int,
+    rows: Sequence[str],
+    columns: Sequence[str],
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` panels whose cells are squares of equal size, as far as that is sensible."""
     per_row = min(MAX_COLUMNS, count) or 1
-    if key_len * CELL_INCHES * per_row > 9:  # long sentences: fewer panels side by side, not smaller letters
+    if (
+        key_len * CELL_INCHES * per_row > 9
+    ):  # long sentences: fewer panels side by side, not smaller letters
         per_row = min(per_row, 2 if key_len * CELL_INCHES <= 5 else 1)
     lines = -(-count // per_row) or 1
     # Letters are about 0.1 inch wide; panels need room for their labels.
     left = 0.25 + 0.1 * max(map(len, rows), default=0)
     below = 0.3 + 0.1 * max(map(len, columns), default=0)
     cell = max(CELL_INCHES, 0.9 / max(key_len, 1)) if key_len <= 40 else 7.0 / key_len
-    # Rows as high as columns are wide, but a matrix of very unequal sides still has a picture that can be seen.
-    height = min(max(query_len * cell, min(query_len * CELL_INCHES, 1.0)), 40 * CELL_INCHES)
+    # Rows as high as columns are wide, but a matrix of very unequal sides can still be seen.
+    height = min(
+        max(query_len * cell, min(query_len * CELL_INCHES, 1.0)), 40 * CELL_INCHES
+    )
     scale_width = 0.4 if query_len * key_len <= MAX_NUMBERS else 1.2
-    size = per_row * (key_len * cell + left) + scale_width, lines * (height + below + 0.35)
+    size = (
+        per_row * (key_len * cell + left) + scale_width,
+        lines * (height + below + 0.35),
+    )
     figure, grid = plt.subplots(lines, per_row, squeeze=False, figsize=size)
     panels = list(grid.flat)
     for empty in panels[count:]:
@@ -165,17 +214,24 @@ def _panel_grid(
     return figure, panels[:count]
 
 
-def _label_axis(axis: Axis, labels: Sequence[str], rotation: float = 0) -> None:
-    """Put ``labels`` on an axis's ticks as they are: no mathematics, no line breaks, fonts that have the letters."""
+def _label_axis(axis: Axis, labels: Sequence[str], rotation: int = 0) -> None:
+    """Put ``labels`` on an axis's ticks as they are: no mathematics, no breaks, fonts that have the letters."""
     shown = ["".join(map(_visible, label)) for label in labels]
-    step = max(1, len(shown) // 40)  # more than about 40 labels would run into each other
-    axis.set_ticks(range(0, len(shown), step), labels=shown[::step], rotation=rotation, parse_math=False)
+    step = max(
+        1, len(shown) // 40
+    )  # more than about 40 labels would run into each other
+    axis.set_ticks(
+        range(0, len(shown), step),
+        labels=shown[::step],
+        rotation=rotation,
+        parse_math=False,
+    )
     families = [*plt.rcParams["font.family"], *fonts_with(frozenset("".join(shown)))]
     for text in axis.get_ticklabels():
         text.set_fontfamily(families)
 
 
 def _visible(character: str) -> str:
-    """Return a line break, another control character or half a surrogate pair as its escape, such as ``\\n``."""
+    """Return a character that has no shape, such as a line break, as its escape sequence."""
     undrawable = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
     return character.encode("unicode_escape").decode() if undrawable else character

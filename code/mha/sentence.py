@@ -9,10 +9,19 @@ KITTEN_TOKENS: tuple[str, ...] = tuple(KITTEN_SENTENCE.split())
 
 # What a trained model would have to learn, written down by hand: the features a head of ours may ask for.
 FEATURES: tuple[str, ...] = ("animate", "pronoun", "verb of it", "state")
-_HAS_FEATURE = {"kitten": "animate", "it": "pronoun", "was": "verb of it", "tired": "state"}
+_HAS_FEATURE = {
+    "kitten": "animate",
+    "it": "pronoun",
+    "was": "verb of it",
+    "tired": "state",
+}
 
 # What "it" must find, and under which name the relation goes: the key token of each.
-RELATIONS: dict[str, str] = {"coreference": "kitten", "syntax": "was", "meaning": "tired"}
+RELATIONS: dict[str, str] = {
+    "coreference": "kitten",
+    "syntax": "was",
+    "meaning": "tired",
+}
 
 
 def kitten_features() -> Float[Tensor, "seq features"]:

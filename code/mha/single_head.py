@@ -13,7 +13,10 @@ from .checks import check_at_least, check_mask, check_probability, check_query_k
 
 
 def causal_mask(
-    query_len: int, key_len: int | None = None, *, device: torch.device | str | None = None
+    query_len: int,
+    key_len: int | None = None,
+    *,
+    device: torch.device | str | None = None,
 ) -> Bool[Tensor, "query key"]:
     """Return the mask that lets each query see the keys up to its own position, aligned to the end.
 
@@ -41,12 +44,16 @@ def causal_mask(
     """
     key_len = query_len if key_len is None else key_len
     if query_len < 0 or key_len < 0:
-        raise ValueError(f"query_len, key_len: expected lengths of at least 0, got {query_len} and {key_len}")
+        raise ValueError(
+            f"query_len, key_len: expected lengths of at least 0, got {query_len} and {key_len}"
+        )
     everything = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
     return everything.tril(diagonal=key_len - query_len)
 
 
-def attention_weights(scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
+def attention_weights(
+    scores: Float[Tensor, "*batch query key"],
+) -> Float[Tensor, "*batch query key"]:
     """Turn scores into weights: softmax over the keys, and zeros for a query that may see no key.
 
     A row of nothing but −∞ has no softmax (0/0 = NaN). Such a query attends to nothing, so its weights are 0 and
@@ -140,7 +147,9 @@ def scaled_dot_product_attention(
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     if is_causal:
-        scores = scores.masked_fill(~causal_mask(query_len, key_len, device=scores.device), -torch.inf)
+        scores = scores.masked_fill(
+            ~causal_mask(query_len, key_len, device=scores.device), -torch.inf
+        )
 
     weights = attention_weights(scores)  # (*batch, query, key)
     output = nn.functional.dropout(weights, dropout_p) @ value  # (*batch, query, d_v)
@@ -171,7 +180,13 @@ class SingleHeadAttention(nn.Module):
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2: one ``head_i`` of the MultiHead formula.
     """
 
-    def __init__(self, d_model: int, d_k: int | None = None, d_v: int | None = None, bias: bool = True) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_k: int | None = None,
+        d_v: int | None = None,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         d_k = d_model if d_k is None else d_k
         d_v = d_k if d_v is None else d_v
@@ -211,5 +226,9 @@ class SingleHeadAttention(nn.Module):
             If the width of ``x`` is not ``d_model``, or the mask does not fit.
         """
         if x.dim() < 2 or x.shape[-1] != self.d_model:
-            raise ValueError(f"x: expected shape (*batch, seq, {self.d_model}), got {tuple(x.shape)}")
-        return scaled_dot_product_attention(self.W_q(x), self.W_k(x), self.W_v(x), mask, is_causal=is_causal)
+            raise ValueError(
+                f"x: expected shape (*batch, seq, {self.d_model}), got {tuple(x.shape)}"
+            )
+        return scaled_dot_product_attention(
+            self.W_q(x), self.W_k(x), self.W_v(x), mask, is_causal=is_causal
+        )

@@ -28,7 +28,8 @@ class HeadByHead(NamedTuple):
 
 
 def concat_heads(
-    head_outputs: Float[Tensor, "heads *seq d_v"], W_o: Float[Tensor, "heads_times_d_v d_model"]
+    head_outputs: Float[Tensor, "heads *seq d_v"],
+    W_o: Float[Tensor, "heads_times_d_v d_model"],
 ) -> tuple[Float[Tensor, "*seq heads_times_d_v"], Float[Tensor, "*seq d_model"]]:
     """Lay the heads' outputs side by side and let ``W_o`` mix them: ``Concat(head_1, …, head_h) W_O``.
 
@@ -102,12 +103,16 @@ def attend_head_by_head(
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
     """
     if x.dim() != 2:
-        raise ValueError(f"x: expected shape (seq, d_model), one sentence, got {tuple(x.shape)}")
+        raise ValueError(
+            f"x: expected shape (seq, d_model), one sentence, got {tuple(x.shape)}"
+        )
     heads = W_q.shape[0] if W_q.dim() == 3 else 1
     check_at_least("W_q: number of heads", heads)
     for name, matrices in (("W_q", W_q), ("W_k", W_k), ("W_v", W_v)):
         if matrices.dim() != 3 or matrices.shape[:2] != (heads, x.shape[-1]):
-            raise ValueError(f"{name}: expected shape ({heads}, {x.shape[-1]}, width), got {tuple(matrices.shape)}")
+            raise ValueError(
+                f"{name}: expected shape ({heads}, {x.shape[-1]}, width), got {tuple(matrices.shape)}"
+            )
     steps = []
     for head in range(heads):
         query, key, value = x @ W_q[head], x @ W_k[head], x @ W_v[head]
@@ -141,8 +146,14 @@ def paper_example() -> PaperExample:
     return PaperExample(
         tokens=("kitten", "was", "tired"),
         x=torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [1, 1, 0, 0]]),
-        W_q=torch.tensor([[[0.0, 0], [1, 0], [0, 1], [1, 0]], [[0, 0], [0, 1], [1, 0], [0, 1]]]),
-        W_k=torch.tensor([[[0.0, 0], [0, 1], [1, 0], [0, 1]], [[1, 0], [1, 0], [0, 0], [0, 1]]]),
-        W_v=torch.tensor([[[2.0, 0], [0, 1], [0, 0], [0, 1]], [[0, 0], [1, 0], [0, 2], [1, 0]]]),
+        W_q=torch.tensor(
+            [[[0.0, 0], [1, 0], [0, 1], [1, 0]], [[0, 0], [0, 1], [1, 0], [0, 1]]]
+        ),
+        W_k=torch.tensor(
+            [[[0.0, 0], [0, 1], [1, 0], [0, 1]], [[1, 0], [1, 0], [0, 0], [0, 1]]]
+        ),
+        W_v=torch.tensor(
+            [[[2.0, 0], [0, 1], [0, 0], [0, 1]], [[0, 0], [1, 0], [0, 2], [1, 0]]]
+        ),
         W_o=torch.tensor([[1.0, 0, 1, 0], [0, 1, 0, 1], [0, 1, 2, 0], [1, 0, 0, -1]]),
     )

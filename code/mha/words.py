@@ -9,6 +9,7 @@ WORDS: dict[str, dict[str, str]] = {
     "en": {
         "attention_weight": "attention weight",
         "concatenate": "concatenate",
+        "entropy": "entropy (1 = uniform)",
         "entropy_axis": "entropy of the weights\n(1 = uniform)",
         "head": "head {number}",
         "input_token": "input token",
@@ -18,6 +19,7 @@ WORDS: dict[str, dict[str, str]] = {
         "mixture_all": "one blend of everything",
         "mixture_three": "one blend of the three",
         "mixture_separate": "three vectors, side by side",
+        "moving_saturation_alt": "Twelve bars: the attention weights of one query at the chosen width",
         "not_scaled": "not scaled",
         "one_head_apart": "one head, keys apart",
         "one_head_together": "one head, keys together",
@@ -30,6 +32,7 @@ WORDS: dict[str, dict[str, str]] = {
         "right": "right",
         "scaled_control": "scale by 1/√d_k",
         "scaled": "scaled by $1/\\sqrt{d_k}$",
+        "softmax_row": "weights of one query over twelve keys",
         "split": "split",
         "three_heads": "three heads",
         "token": "token {number}",

@@ -14,6 +14,10 @@ from matplotlib.figure import Figure
 def pictures() -> Iterator[tuple[str, Callable[[], Figure]]]:
     """Yield each picture's file name, without its ending, and the function that draws it."""
     for module_info in pkgutil.iter_modules(__path__):
-        module = importlib.import_module(f"{__name__}.{module_info.name}") if module_info.name != "__main__" else None
+        module = (
+            importlib.import_module(f"{__name__}.{module_info.name}")
+            if module_info.name != "__main__"
+            else None
+        )
         for draw in getattr(module, "PICTURES", ()):
             yield f"{module_info.name}_{draw.__name__}", draw

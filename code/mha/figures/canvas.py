@@ -25,7 +25,16 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
     axes.set_aspect("equal")
     axes.axis("off")
     # The saved picture is cut to what is drawn; this keeps the canvas's own size whatever stands on it.
-    axes.add_patch(Rectangle((0, 0), width, height, facecolor=COLORS["paper"], edgecolor="none", zorder=-10))
+    axes.add_patch(
+        Rectangle(
+            (0, 0),
+            width,
+            height,
+            facecolor=COLORS["paper"],
+            edgecolor="none",
+            zorder=-10,
+        )
+    )
     return figure, axes
 
 
@@ -49,11 +58,27 @@ def box(
 ) -> None:  # fmt: skip
     """Draw a rounded box whose top left corner is ``(x, y)``, with ``text`` in its middle."""
     ink = COLORS.get(color, color)
-    shape = {"boxstyle": f"round,pad=0,rounding_size={radius}", "linewidth": 1.1, "mutation_aspect": 1}
+    shape = {
+        "boxstyle": f"round,pad=0,rounding_size={radius}",
+        "linewidth": 1.1,
+        "mutation_aspect": 1,
+    }
     corner = (x, y)
-    axes.add_patch(FancyBboxPatch(corner, width, height, facecolor=ink, alpha=alpha, edgecolor="none", **shape))
     axes.add_patch(
-        FancyBboxPatch(corner, width, height, facecolor="none", edgecolor=ink, linestyle="--" if dashed else "-", **shape)
+        FancyBboxPatch(
+            corner, width, height, facecolor=ink, alpha=alpha, edgecolor="none", **shape
+        )
+    )
+    axes.add_patch(
+        FancyBboxPatch(
+            corner,
+            width,
+            height,
+            facecolor="none",
+            edgecolor=ink,
+            linestyle="--" if dashed else "-",
+            **shape,
+        )
     )
     if text:
         label(axes, x + width / 2, y + height / 2, text, size=size, bold=bold)
@@ -75,9 +100,17 @@ def arrow(
 def written(values: Sequence[Sequence[object]]) -> list[list[str]]:
     """Return a matrix's entries as text: all with the fewest digits, up to two, that its numbers need."""
     numbers = [entry for row in values for entry in row if not isinstance(entry, str)]
-    digits = next(d for d in (0, 1, 2) if d == 2 or all(abs(round(n, d) - n) < 1e-6 for n in numbers))
+    digits = next(
+        d
+        for d in (0, 1, 2)
+        if d == 2 or all(abs(round(n, d) - n) < 1e-6 for n in numbers)
+    )
     return [
-        [entry if isinstance(entry, str) else f"{entry:.{digits}f}".replace("-", "−") for entry in row] for row in values
+        [
+            entry if isinstance(entry, str) else f"{entry:.{digits}f}".replace("-", "−")
+            for entry in row
+        ]
+        for row in values
     ]
 
 
@@ -110,15 +143,48 @@ def cells(
             ink = COLORS.get(name, name)
             left, top = x + column * width, y + row * height
             opacity = round(float(strength[row, column]), 3)
-            axes.add_patch(Rectangle((left, top), width, height, facecolor=ink, alpha=opacity, edgecolor="none"))
-            axes.add_patch(Rectangle((left, top), width, height, facecolor="none", edgecolor=COLORS["line"], linewidth=0.8))
+            axes.add_patch(
+                Rectangle(
+                    (left, top),
+                    width,
+                    height,
+                    facecolor=ink,
+                    alpha=opacity,
+                    edgecolor="none",
+                )
+            )
+            axes.add_patch(
+                Rectangle(
+                    (left, top),
+                    width,
+                    height,
+                    facecolor="none",
+                    edgecolor=COLORS["line"],
+                    linewidth=0.8,
+                )
+            )
             label(axes, left + width / 2, top + height / 2, texts[row][column], size=size,
                   color="on_color" if opacity > 0.55 else "ink")  # fmt: skip
     axes.add_patch(
-        Rectangle((x, y), across * width, count * height, facecolor="none", edgecolor=COLORS["muted"], linewidth=1)
+        Rectangle(
+            (x, y),
+            across * width,
+            count * height,
+            facecolor="none",
+            edgecolor=COLORS["muted"],
+            linewidth=1,
+        )
     )
     if title:
         label(axes, x, y - 9, title, align="left", size=10.5)
     for row, text in enumerate(rows):
-        label(axes, x - 6, y + (row + 0.5) * height, text, align="right", size=10.5, math=False)
+        label(
+            axes,
+            x - 6,
+            y + (row + 0.5) * height,
+            text,
+            align="right",
+            size=10.5,
+            math=False,
+        )
     return across * width, count * height

@@ -30,7 +30,16 @@ def architecture() -> Figure:
         box(axes, x - 46, 74, 92, 32, f"$W^{name}$")
         arrow(axes, (x, 106), (x, 130))
         for head in range(8):  # one wide projection, its columns in the heads' colours
-            box(axes, x - 48 + head * 12, 132, 12, 26, color=head_color(head), alpha=0.35, radius=0)
+            box(
+                axes,
+                x - 48 + head * 12,
+                132,
+                12,
+                26,
+                color=head_color(head),
+                alpha=0.35,
+                radius=0,
+            )
         arrow(axes, (x, 158), (x, 196))
     shape(90, "512 × 512")
     shape(145, "(batch, seq, 512)")
@@ -38,7 +47,16 @@ def architecture() -> Figure:
     for head in reversed(range(8)):
         shift = 4.5 * head
         for x in columns:
-            box(axes, x - 36 + shift, 200 + shift * 0.9, 60, 22, color=head_color(head), alpha=0.0, radius=2)
+            box(
+                axes,
+                x - 36 + shift,
+                200 + shift * 0.9,
+                60,
+                22,
+                color=head_color(head),
+                alpha=0.0,
+                radius=2,
+            )
             axes.patches[-2].set(facecolor=COLORS["paper"], alpha=1.0)
             axes.patches[-1].set(facecolor="none")
     for x, name in zip(columns, "QKV", strict=True):
@@ -48,13 +66,33 @@ def architecture() -> Figure:
         arrow(axes, (x, 258), (middle + (x - middle) * 0.75, 282))
     for head in reversed(range(8)):
         shift = 4.5 * head
-        box(axes, 60 + shift, 286 + shift * 0.9, 240, 46, color=head_color(head), alpha=0.0, radius=3)
+        box(
+            axes,
+            60 + shift,
+            286 + shift * 0.9,
+            240,
+            46,
+            color=head_color(head),
+            alpha=0.0,
+            radius=3,
+        )
         axes.patches[-2].set(facecolor=COLORS["paper"], alpha=1.0)
-    label(axes, 180, 309, r"softmax$\left(Q_i K_i^{\top} / \sqrt{64}\right) V_i$", size=12)
+    label(
+        axes, 180, 309, r"softmax$\left(Q_i K_i^{\top} / \sqrt{64}\right) V_i$", size=12
+    )
     shape(305, "8 × (seq, seq)")
     arrow(axes, (middle, 366), (middle, 392))
     for head in range(8):
-        box(axes, middle - 96 + head * 24, 394, 24, 26, color=head_color(head), alpha=0.35, radius=0)
+        box(
+            axes,
+            middle - 96 + head * 24,
+            394,
+            24,
+            26,
+            color=head_color(head),
+            alpha=0.35,
+            radius=0,
+        )
     label(axes, shape_x, 383, word("concatenate"), bold=True, align="left")
     shape(407, "(batch, seq, 8 · 64)")
     arrow(axes, (middle, 420), (middle, 446))
@@ -82,11 +120,15 @@ def split() -> Figure:
         label(axes, 84, top - 22, code, align="left", size=10.5, color="muted")
         for head, entries in enumerate(heads.tolist()):
             # A number keeps the colour of the columns it stood in: one head should hold one colour.
-            colors = [[head_color(entry % 6 // 2) for entry in line] for line in entries]
+            colors = [
+                [head_color(entry % 6 // 2) for entry in line] for line in entries
+            ]
             left = 84 + head * 132
             cells(axes, left + 46, top, entries, width=28, height=20, alpha=0.3,
                   color=lambda line, column, colors=colors: colors[line][column])  # fmt: skip
-            label(axes, left, top + 40, word("head", number=head), size=10.5, align="left")
+            label(
+                axes, left, top + 40, word("head", number=head), size=10.5, align="left"
+            )
     return figure
 
 
@@ -99,10 +141,14 @@ def influence_maps(maps: dict[str, Tensor]) -> Figure:
         A title and a boolean ``(output, input)`` for each panel, as ``mha.influence`` returns it.
     """
     with plt.style.context(STYLE_FILE):
-        figure, panels = plt.subplots(1, len(maps), figsize=(2.2 * len(maps), 2.6), squeeze=False)
+        figure, panels = plt.subplots(
+            1, len(maps), figsize=(2.2 * len(maps), 2.6), squeeze=False
+        )
         for axes, (title, reached) in zip(panels.flat, maps.items(), strict=True):
             labels = [str(token) for token in range(len(reached))]
-            draw_weights(axes, reached.double().numpy() * 0.5, labels, labels, numbers=False)
+            draw_weights(
+                axes, reached.double().numpy() * 0.5, labels, labels, numbers=False
+            )
             axes.set_title(title)
         panels[0, 0].set_ylabel(word("output_token"))
         panels[0, 0].set_xlabel(word("input_token"))
@@ -122,8 +168,15 @@ def subspaces(head_tokens: Tensor, tokens: list[str]) -> Figure:
     with plt.style.context(STYLE_FILE):
         figure, panels = plt.subplots(1, 2, figsize=(6.6, 3.3))
         for head, axes in enumerate(panels):
-            _plane(axes, head_tokens[head].double().round(decimals=3), tokens, head_color(head))
-            axes.set_title(word("head", number=head), color=head_color(head), fontweight="bold")
+            _plane(
+                axes,
+                head_tokens[head].double().round(decimals=3),
+                tokens,
+                head_color(head),
+            )
+            axes.set_title(
+                word("head", number=head), color=head_color(head), fontweight="bold"
+            )
     return figure
 
 
@@ -135,13 +188,17 @@ def nearest_neighbours(points: Tensor) -> list[int]:
 
 def _plane(axes: Axes, points: Tensor, tokens: list[str], color: str) -> None:
     for start, end in enumerate(nearest_neighbours(points)):
-        axes.plot(*points[[start, end]].T.tolist(), color=color, linewidth=1.4, alpha=0.6)
+        axes.plot(
+            *points[[start, end]].T.tolist(), color=color, linewidth=1.4, alpha=0.6
+        )
     axes.plot(*points.T.tolist(), "o", color=color)
     for point, token in zip(points.tolist(), tokens, strict=True):
-        axes.annotate(token, point, xytext=(5, 6), textcoords="offset points", parse_math=False)
+        axes.annotate(
+            token, point, xytext=(5, 6), textcoords="offset points", parse_math=False
+        )
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.margins(0.22)
+    axes.margins(0.3, 0.2)
     for side in axes.spines.values():
         side.set(visible=True, color=COLORS["line"])
 

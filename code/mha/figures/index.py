@@ -23,16 +23,46 @@ def overview() -> Figure:
     for head, (relation, target) in enumerate(RELATIONS.items()):
         top, color = ROWS_TOP + head * ROW_STEP, head_color(head)
         weights = weights_of_it(UP, plane_keys({target: 90.0}))
-        label(axes, ROWS_LEFT - 8, top + 10, word(f"relation_{relation}"), color=color, align="right", size=10.5)
+        label(
+            axes,
+            ROWS_LEFT - 8,
+            top + 10,
+            word(f"relation_{relation}"),
+            color=color,
+            align="right",
+            size=10.5,
+        )
         for position, weight in enumerate(weights.tolist()):
-            place = {"xy": (ROWS_LEFT + position * CELL, top), "width": CELL, "height": 20}
-            axes.add_patch(Rectangle(**place, facecolor=color, alpha=round(weight, 3), edgecolor="none"))
-            axes.add_patch(Rectangle(**place, facecolor="none", edgecolor=COLORS["line"], linewidth=0.8))
+            place = {
+                "xy": (ROWS_LEFT + position * CELL, top),
+                "width": CELL,
+                "height": 20,
+            }
+            axes.add_patch(
+                Rectangle(
+                    **place, facecolor=color, alpha=round(weight, 3), edgecolor="none"
+                )
+            )
+            axes.add_patch(
+                Rectangle(
+                    **place, facecolor="none", edgecolor=COLORS["line"], linewidth=0.8
+                )
+            )
         arrow(axes, (ROWS_LEFT + 13 * CELL + 6, top + 10), (398, top + 10), color=color)
         _strip(axes, 402, top, [head] * 3)
-    line = ROWS_TOP + 3 * ROW_STEP + 38  # the middle of the last line: concatenated, mixed, output
+    line = (
+        ROWS_TOP + 3 * ROW_STEP + 38
+    )  # the middle of the last line: concatenated, mixed, output
     arrow(axes, (431, line - 46), (431, line - 12))
-    label(axes, 422, line - 28, word("concatenate"), size=10.5, align="right", color="muted")
+    label(
+        axes,
+        422,
+        line - 28,
+        word("concatenate"),
+        size=10.5,
+        align="right",
+        color="muted",
+    )
     _strip(axes, 286, line - 10, [0, 0, 0, 1, 1, 1, 2, 2, 2])
     arrow(axes, (281, line), (240, line))
     box(axes, 192, line - 15, 44, 30, "$W^O$")
@@ -46,7 +76,16 @@ def _strip(axes: Axes, x: float, y: float, heads: list[int | None]) -> None:
     """Draw a vector as a row of empty cells, each in the colour of the head it comes from."""
     colors = ["ink" if head is None else head_color(head) for head in heads]
     width = 58 / 3 if len(heads) == 3 else 18
-    cells(axes, x, y, [[""] * len(heads)], width=width, height=20, color=lambda _, column: colors[column], alpha=0.3)
+    cells(
+        axes,
+        x,
+        y,
+        [[""] * len(heads)],
+        width=width,
+        height=20,
+        color=lambda _, column: colors[column],
+        alpha=0.3,
+    )
 
 
 PICTURES = (overview,)

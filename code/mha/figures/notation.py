@@ -17,14 +17,28 @@ def axes() -> Figure:
         color="blue", alpha=mask.float().numpy() * 0.28, size=9.5,
     )  # fmt: skip
     for column in range(5):
-        label(axes, left + (column + 0.5) * size, top - 12, str(column), size=10, color="muted")
+        label(
+            axes,
+            left + (column + 0.5) * size,
+            top - 12,
+            str(column),
+            size=10,
+            color="muted",
+        )
     for row in range(3):
         label(axes, left - 12, top + (row + 0.5) * 30, str(row), size=10, color="muted")
     arrow(axes, (left, top - 26), (left + 5 * size, top - 26))
     label(axes, left + 2.5 * size, top - 40, word("key"), bold=True)
     arrow(axes, (left - 26, top), (left - 26, top + 90))
     label(axes, left - 34, top + 45, word("query"), bold=True, align="right")
-    label(axes, left + 2.5 * size, top + 108, "(query, key) = (3, 5)", size=10.5, color="muted")
+    label(
+        axes,
+        left + 2.5 * size,
+        top + 108,
+        "(query, key) = (3, 5)",
+        size=10.5,
+        color="muted",
+    )
     return figure
 
 
