@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import mha.figures
-from mha.figures import head_splitting, single_head, two_heads
+from mha.figures import head_splitting, kitten, saturation, single_head, two_heads
 from mha.figures.canvas import written
 from mha.sentence import KITTEN_TOKENS
 from mha.style import to_svg
@@ -77,13 +77,13 @@ def test_every_word_in_the_table_is_drawn_somewhere_and_every_drawn_word_is_in_i
 
 def test_the_compromise_is_computed() -> None:
     apart, together = (
-        single_head.plane_keys(single_head.APART),
-        single_head.plane_keys(single_head.TOGETHER),
+        kitten.plane_keys(kitten.APART),
+        kitten.plane_keys(kitten.TOGETHER),
     )
-    neutral = single_head.weights_of_it(torch.zeros(2, dtype=torch.float64), apart)
+    neutral = kitten.weights_of_it(torch.zeros(2, dtype=torch.float64), apart)
     torch.testing.assert_close(neutral, torch.full((13,), 1 / 13, dtype=torch.float64))
-    targets = [KITTEN_TOKENS.index(token) for token in single_head.APART]
-    shared = single_head.weights_of_it(single_head.UP, together)[targets]
+    targets = [KITTEN_TOKENS.index(token) for token in kitten.APART]
+    shared = kitten.weights_of_it(kitten.UP, together)[targets]
     torch.testing.assert_close(
         shared, torch.full((3,), 0.325, dtype=torch.float64), atol=0.005, rtol=0
     )
@@ -98,8 +98,8 @@ def test_the_compromise_is_computed() -> None:
 
 def test_saturation_widths_share_their_random_numbers() -> None:
     # Scores at width 4 are those at width 2 plus more terms; the same draw, so nothing else changes with d_k.
-    a = single_head.saturation_weights(2, scaled=False, queries=3)
-    b = single_head.saturation_weights(2, scaled=False, queries=3)
+    a = saturation.saturation_weights(2, scaled=False, queries=3)
+    b = saturation.saturation_weights(2, scaled=False, queries=3)
     torch.testing.assert_close(a, b, rtol=0, atol=0)
     torch.testing.assert_close(a.sum(dim=-1), torch.ones(3, dtype=torch.float64))
 
@@ -109,7 +109,7 @@ def test_relative_entropy_is_one_for_uniform_and_zero_for_one_key() -> None:
         [[0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0]]
     )
     torch.testing.assert_close(
-        single_head.relative_entropy(rows), torch.tensor([1.0, 0.0, 0.5])
+        saturation.relative_entropy(rows), torch.tensor([1.0, 0.0, 0.5])
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mha import widgets
-from mha.figures.single_head import SATURATION_WIDTHS, saturation_weights
+from mha.figures.saturation import SATURATION_WIDTHS, saturation_weights
 
 
 def test_controls_redraw_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:

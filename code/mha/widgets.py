@@ -7,7 +7,7 @@ import ipywidgets
 import matplotlib.pyplot as plt
 from IPython.display import HTML, display
 
-from .figures.single_head import (
+from .figures.saturation import (
     SATURATION_WIDTHS,
     relative_entropy,
     saturation,

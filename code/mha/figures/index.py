@@ -8,7 +8,7 @@ from ..palette import COLORS, head_color
 from ..sentence import KITTEN_TOKENS, RELATIONS
 from ..words import word
 from .canvas import arrow, box, canvas, cells, label
-from .single_head import UP, draw_relations, plane_keys, weights_of_it
+from .kitten import UP, draw_relations, plane_keys, weights_of_it
 
 ROWS_LEFT, ROWS_TOP, ROW_STEP, CELL = 88, 206, 30, 20.5
 
