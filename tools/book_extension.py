@@ -6,7 +6,6 @@
 * The role ``colab`` links to a notebook on Colab.
 """
 
-import hashlib
 import importlib.metadata
 import runpy
 import shutil
@@ -32,6 +31,9 @@ MATHJAX = ("tex-chtml.js", "output/chtml/fonts/woff-v2", "input/tex/extensions")
 
 TICK = "✓ "
 
+# The sentences and anchors of each page's claims, collected while pages are read.
+CLAIMS: dict[str, list[tuple[str, str]]] = {}
+
 
 class ClaimsList(nodes.General, nodes.Element):
     """Stands for the list of all claims until every page has been read."""
@@ -42,7 +44,6 @@ class ClaimsDirective(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the placeholder."""
-        self.env.mha_claim_lists.add(self.env.docname)
         return [ClaimsList()]
 
 
@@ -177,7 +178,7 @@ def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
             if "stream" in output["classes"]:
                 # Not replace_self: that hands the classes of the block on to its first sentence.
                 output.parent.replace(output, _split_output(output, anchors))
-    app.env.mha_claims[app.env.docname] = found
+    CLAIMS[app.env.docname] = found
 
 
 def list_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -185,11 +186,11 @@ def list_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     for placeholder in list(doctree.findall(ClaimsList)):
         parts = []
         for page in _pages(app):
-            if not app.env.mha_claims.get(page):
+            if not CLAIMS.get(page):
                 continue
             uri = app.builder.get_relative_uri(docname, page)
             rows = nodes.bullet_list(classes=["mha-claims"])
-            for sentence, anchor in app.env.mha_claims[page]:
+            for sentence, anchor in CLAIMS[page]:
                 link = nodes.reference(
                     "", sentence, refuri=f"{uri}#{anchor}", internal=True
                 )
@@ -203,33 +204,8 @@ def list_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         )
 
 
-def prepare_environment(app: Sphinx, env, docnames: list[str]) -> None:
-    """Make room for what is collected while pages are read."""
-    env.mha_claims = getattr(env, "mha_claims", {})
-    env.mha_claim_lists = getattr(env, "mha_claim_lists", set())
-
-
-def forget_page(app: Sphinx, env, docname: str) -> None:
-    """Drop what was collected from a page that will be read again, or is gone."""
-    getattr(env, "mha_claims", {}).pop(docname, None)
-    getattr(env, "mha_claim_lists", set()).discard(docname)
-
-
-def merge_pages(app: Sphinx, env, docnames: set[str], other) -> None:
-    """Take over what a parallel reader has collected."""
-    for docname in docnames:
-        if docname in other.mha_claims:
-            env.mha_claims[docname] = other.mha_claims[docname]
-    env.mha_claim_lists |= other.mha_claim_lists & set(docnames)
-
-
-def pages_with_lists(app: Sphinx, env) -> list[str]:
-    """Write the pages that list claims again, whichever page has changed."""
-    return sorted(env.mha_claim_lists)
-
-
 def setup(app: Sphinx) -> dict:
-    """Register everything above."""
+    """Register everything above. `make book` always builds anew and in one process, so nothing is kept or merged."""
     app.add_node(ClaimsList)
     app.add_directive("claims", ClaimsDirective)
     app.add_post_transform(InlineSvg)
@@ -237,22 +213,10 @@ def setup(app: Sphinx) -> dict:
     app.add_css_file("palette.css", priority=400)
     app.connect("config-inited", configure)
     app.connect("builder-inited", write_static_files)
-    app.connect("env-before-read-docs", prepare_environment)
-    app.connect("env-purge-doc", forget_page)
-    app.connect("env-merge-info", merge_pages)
     app.connect("doctree-read", mark_claims)
-    app.connect("env-updated", pages_with_lists)
     app.connect("doctree-resolved", list_claims)
     app.connect("build-finished", remove_unused_files)
-    # A change of these files changes every page, so stored pages of an older version are not used again.
-    sources = [PALETTE, *sorted(TOOLS.glob("*.py"))]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    return {
-        "version": digest[:12],
-        "env_version": int(digest[:8], 16),
-        "parallel_read_safe": True,
-        "parallel_write_safe": True,
-    }
+    return {"parallel_read_safe": False, "parallel_write_safe": True}
 
 
 def _is_cell(node: nodes.Node, kind: str) -> bool:

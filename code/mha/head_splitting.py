@@ -39,9 +39,8 @@ def split_heads(
     check_axes("x", x, 2, "shape (*batch, seq, heads * d_k)")
     width = x.shape[-1]
     check_divisible(width, num_heads, "width")
-    pieces = x.view(
-        *x.shape[:-1], num_heads, width // num_heads
-    )  # (*batch, seq, heads, d_k)
+    d_k = width // num_heads
+    pieces = x.view(*x.shape[:-1], num_heads, d_k)  # (*batch, seq, heads, d_k)
     return pieces.transpose(-3, -2)  # (*batch, heads, seq, d_k)
 
 
@@ -160,12 +159,9 @@ def attention_cost(
     check_at_least("d_k", d_k)
     parameters = 4 * d_model * num_heads * d_k  # three projections in, one out
     projections = 2 * seq * parameters  # every token meets every parameter once
-    scores_and_mixing = 2 * (
-        2 * num_heads * seq * seq * d_k
-    )  # Q Kᵀ, then weights times V
-    return AttentionCost(
-        parameters, projections + scores_and_mixing, num_heads * seq * seq
-    )
+    score_elements = num_heads * seq * seq
+    scores_and_mixing = 2 * (2 * score_elements * d_k)  # Q Kᵀ, then weights times V
+    return AttentionCost(parameters, projections + scores_and_mixing, score_elements)
 
 
 def influence(
@@ -188,19 +184,16 @@ def influence(
     Tensor
         Boolean, ``(output, input)``: ``True`` where changing the input token changed the output token.
     """
+    # Another amount for each feature, so that no sum over the features is left as it was.
+    push = torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
+    columns = []
     with torch.no_grad():
         before = function(x.clone()).clone()
-        columns = []
         for token in range(x.shape[-2]):
             changed = x.clone()
-            changed[..., token, :] += torch.linspace(
-                1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device
-            )
-            # A change to NaN or infinity counts; a plain difference would compare as "not greater".
-            same = torch.isclose(
-                function(changed), before, rtol=0.0, atol=1e-6, equal_nan=True
-            )
-            columns.append(
-                ~same.transpose(0, 1).flatten(1).all(dim=1)
-            )  # (batch, output, …) -> (output,)
+            changed[..., token, :] += push
+            after = function(changed)  # (batch, output, …)
+            # A change to NaN counts; a plain difference would compare as "not greater".
+            same = torch.isclose(after, before, rtol=0.0, atol=1e-6, equal_nan=True)
+            columns.append(~same.transpose(0, 1).flatten(1).all(dim=1))  # (output,)
     return torch.stack(columns, dim=1)

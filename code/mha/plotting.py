@@ -80,15 +80,11 @@ def plot_attention(
                 axes.set_title(
                     word("head", number=head), color=head_color(head), fontweight="bold"
                 )
-        for axes in grid[:1]:
-            axes.set_ylabel(word("query"))
-            axes.set_xlabel(word("key"))
-        if (
-            grid and query_len * key_len > MAX_NUMBERS
-        ):  # where the cells show no numbers, a scale does
-            steps = BoundaryNorm(
-                np.linspace(0, 1, SCALE.N + 1), SCALE.N
-            )  # few steps, drawn as shapes
+        grid[0].set_ylabel(word("query"))
+        grid[0].set_xlabel(word("key"))
+        if query_len * key_len > MAX_NUMBERS:
+            # The cells show no numbers, so a scale does, in few steps that are drawn as shapes.
+            steps = BoundaryNorm(np.linspace(0, 1, SCALE.N + 1), SCALE.N)
             bar = figure.colorbar(
                 ScalarMappable(steps, SCALE),
                 ax=grid,
@@ -119,8 +115,7 @@ def draw_weights(
     shown = np.clip(np.nan_to_num(weights), 0.0, 1.0)
     colors[..., 3] = np.round(shown, 3)
     colors[~np.isfinite(weights)] = to_rgba(COLORS["bad"])
-    many = weights.size > MAX_CELLS
-    if many:
+    if weights.size > MAX_CELLS:
         axes.imshow(colors, aspect="auto", interpolation="nearest")
     else:
         edges = np.arange(key_len + 1) - 0.5, np.arange(query_len + 1) - 0.5
@@ -130,19 +125,17 @@ def draw_weights(
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_visible(False)
-    _label_axis(
-        axes.xaxis, columns, rotation=90 if max(map(len, columns), default=0) > 2 else 0
-    )
+    upright = max(map(len, columns)) > 2
+    _label_axis(axes.xaxis, columns, rotation=90 if upright else 0)
     _label_axis(axes.yaxis, rows)
     if numbers and weights.size <= MAX_NUMBERS:
         for (row, column), weight in np.ndenumerate(weights):
-            ink = (
-                COLORS["on_color"]
-                if weight > 0.55 or not np.isfinite(weight)
-                else COLORS["ink"]
+            dark = weight > 0.55 or not np.isfinite(weight)
+            text = f"{weight:.2f}".lstrip("0") if 0 < weight < 1 else f"{weight:g}"
+            color = COLORS["on_color" if dark else "ink"]
+            axes.text(
+                column, row, text, ha="center", va="center", color=color, fontsize=9
             )
-            axes.text(column, row, f"{weight:.2f}".lstrip("0") if 0 < weight < 1 else f"{weight:g}",
-                      ha="center", va="center", color=ink, fontsize=9)  # fmt: skip
 
 
 def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
@@ -188,15 +181,14 @@ def _panel_grid(
     columns: Sequence[str],
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with ``count`` panels whose cells are squares of equal size, as far as that is sensible."""
-    per_row = min(MAX_COLUMNS, count) or 1
-    if (
-        key_len * CELL_INCHES * per_row > 9
-    ):  # long sentences: fewer panels side by side, not smaller letters
+    per_row = min(MAX_COLUMNS, count)
+    if key_len * CELL_INCHES * per_row > 9:
+        # Long sentences: fewer panels side by side, not smaller letters.
         per_row = min(per_row, 2 if key_len * CELL_INCHES <= 5 else 1)
-    lines = -(-count // per_row) or 1
+    lines = -(-count // per_row)
     # Letters are about 0.1 inch wide; panels need room for their labels.
-    left = 0.25 + 0.1 * max(map(len, rows), default=0)
-    below = 0.3 + 0.1 * max(map(len, columns), default=0)
+    left = 0.25 + 0.1 * max(map(len, rows))
+    below = 0.3 + 0.1 * max(map(len, columns))
     cell = max(CELL_INCHES, 0.9 / max(key_len, 1)) if key_len <= 40 else 7.0 / key_len
     # Rows as high as columns are wide, but a matrix of very unequal sides can still be seen.
     height = min(
@@ -217,9 +209,7 @@ def _panel_grid(
 def _label_axis(axis: Axis, labels: Sequence[str], rotation: int = 0) -> None:
     """Put ``labels`` on an axis's ticks as they are: no mathematics, no breaks, fonts that have the letters."""
     shown = ["".join(map(_visible, label)) for label in labels]
-    step = max(
-        1, len(shown) // 40
-    )  # more than about 40 labels would run into each other
+    step = max(1, len(shown) // 40)  # more than about 40 would run into each other
     axis.set_ticks(
         range(0, len(shown), step),
         labels=shown[::step],

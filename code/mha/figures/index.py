@@ -50,9 +50,8 @@ def overview() -> Figure:
             )
         arrow(axes, (ROWS_LEFT + 13 * CELL + 6, top + 10), (398, top + 10), color=color)
         _strip(axes, 402, top, [head] * 3)
-    line = (
-        ROWS_TOP + 3 * ROW_STEP + 38
-    )  # the middle of the last line: concatenated, mixed, output
+    # The middle of the last line: concatenated, mixed, output.
+    line = ROWS_TOP + 3 * ROW_STEP + 38
     arrow(axes, (431, line - 46), (431, line - 12))
     label(
         axes,
