@@ -96,12 +96,25 @@ def test_the_compromise_is_computed() -> None:
     )
 
 
-def test_saturation_widths_share_their_random_numbers() -> None:
-    # Scores at width 4 are those at width 2 plus more terms; the same draw, so nothing else changes with d_k.
-    a = saturation.saturation_weights(2, scaled=False, queries=3)
-    b = saturation.saturation_weights(2, scaled=False, queries=3)
+def test_random_weights_are_the_same_draw_at_every_width() -> None:
+    a = saturation.random_weights(2, scaled=False, queries=3)
+    b = saturation.random_weights(2, scaled=False, queries=3)
     torch.testing.assert_close(a, b, rtol=0, atol=0)
+    assert a.shape == (3, 12)
     torch.testing.assert_close(a.sum(dim=-1), torch.ones(3, dtype=torch.float64))
+    # Unscaled at 2 and scaled at 2 differ by the factor alone: the logarithms are proportional.
+    logs = [row.log() - row.log().mean(dim=-1, keepdim=True)
+            for row in (a, saturation.random_weights(2, scaled=True, queries=3))]  # fmt: skip
+    torch.testing.assert_close(logs[0], logs[1] * 2**0.5)
+
+
+def test_mean_sorted_weights_fall_and_sum_to_one() -> None:
+    for scaled in (True, False):
+        weights = saturation.mean_sorted_weights(64, scaled)
+        assert weights.tolist() == sorted(weights.tolist(), reverse=True)
+        torch.testing.assert_close(
+            weights.sum(), torch.tensor(1.0, dtype=torch.float64)
+        )
 
 
 def test_relative_entropy_is_one_for_uniform_and_zero_for_one_key() -> None:

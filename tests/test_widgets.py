@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mha import widgets
-from mha.figures.saturation import SATURATION_WIDTHS, saturation_weights
+from mha.figures.saturation import WIDTHS, mean_sorted_weights
 
 
 def test_controls_redraw_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,10 +40,10 @@ def test_page_holds_the_weights_of_every_position(
     (page,) = shown
     rows = json.loads(re.search(r"rows = (\{.*?\}), widths", page.data).group(1))
     for name, scaled in (("scaled", True), ("raw", False)):
-        for position, d_k in enumerate(SATURATION_WIDTHS):
+        for position, d_k in enumerate(WIDTHS):
             stored = torch.tensor(rows[name][position]["weights"], dtype=torch.float64)
             torch.testing.assert_close(
-                stored, saturation_weights(d_k, scaled)[0], rtol=0, atol=0.0005
+                stored, mean_sorted_weights(d_k, scaled), rtol=0, atol=0.0005
             )
     assert "$" not in page.data  # every placeholder is filled
     assert "http" not in page.data  # nothing comes from elsewhere

@@ -114,6 +114,8 @@ def theme_css() -> str:
 
 def configure(app: Sphinx, config) -> None:
     """Set the options that follow from files."""
+    # Captions say "Figure 1" themselves; Sphinx would count anew in each chapter. (jupyter-book overrides _config.yml.)
+    config.numfig = False
     config.mathjax_path = "mathjax/tex-chtml.js"
     config.templates_path.append(str(TOOLS / "templates"))
     # "%.0s" takes the name of the notebook and writes nothing: the link's text is the same everywhere.
@@ -170,6 +172,15 @@ def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
             for claim in claims.find_claims(source)
             if claim.sentence
         }
+        # No code runs here, so a claim counts only if the stored output says that it held.
+        printed = cell.astext()
+        for sentence in anchors:
+            if TICK + sentence not in printed:
+                LOGGER.warning(
+                    "the claim has no ✓ in the stored output: %s",
+                    sentence,
+                    location=cell,
+                )
         cell["ids"].extend(anchors.values())
         found.extend(anchors.items())
         for output in list(

@@ -9,7 +9,7 @@ remain between them under three kinds of colour blindness.
 """
 
 THEME_VARIABLES = {
-    "paper": ("--mha-paper", "#ffffff", "transparent"),
+    "paper": ("--mha-paper", "#ffffff", "#121212"),
     "panel": ("--mha-panel", "#f1f4f7", "#232b35"),
     "line": ("--mha-line", "#c5ccd4", "#4c5866"),
     "muted": ("--mha-muted", "#5b6673", "#a7b1bc"),

@@ -21,6 +21,7 @@ MAX_COLUMNS = 4  # panels side by side
 MAX_CELLS = 4096  # above that a panel is one embedded image instead of one shape a cell
 MAX_NUMBERS = 36  # up to so many cells a panel, each shows its weight
 CELL_INCHES = 0.36
+STRONG = 0.72  # above that opacity a number in the colour of the paper has the greater contrast
 SCALE = ListedColormap(
     [to_rgba(COLORS["blue"], alpha=(step + 0.5) / 20) for step in range(20)]
 )
@@ -103,15 +104,16 @@ def draw_weights(
     rows: Sequence[str],
     columns: Sequence[str],
     *,
+    color: str = "blue",
     numbers: bool = True,
 ) -> None:
     """Draw one matrix of weights, ``(query, key)``, into ``axes``, with a label at every row and column.
 
-    With ``numbers``, small matrices show each weight in its cell.
+    ``color`` is a name of the palette. With ``numbers``, small matrices show each weight in its cell.
     The colour's opacity is the weight, so that 0 is bare paper on a light and on a dark page alike.
     """
     query_len, key_len = weights.shape
-    colors = np.tile(np.array(to_rgba(COLORS["blue"])), (query_len, key_len, 1))
+    colors = np.tile(np.array(to_rgba(COLORS[color])), (query_len, key_len, 1))
     shown = np.clip(np.nan_to_num(weights), 0.0, 1.0)
     colors[..., 3] = np.round(shown, 3)
     colors[~np.isfinite(weights)] = to_rgba(COLORS["bad"])
@@ -130,9 +132,9 @@ def draw_weights(
     _label_axis(axes.yaxis, rows)
     if numbers and weights.size <= MAX_NUMBERS:
         for (row, column), weight in np.ndenumerate(weights):
-            dark = weight > 0.55 or not np.isfinite(weight)
+            strong = weight > STRONG or not np.isfinite(weight)
             text = f"{weight:.2f}".lstrip("0") if 0 < weight < 1 else f"{weight:g}"
-            color = COLORS["on_color" if dark else "ink"]
+            color = COLORS["on_color" if strong else "ink"]
             axes.text(
                 column, row, text, ha="center", va="center", color=color, fontsize=9
             )

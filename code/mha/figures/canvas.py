@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from ..palette import COLORS
+from ..plotting import STRONG
 from ..style import STYLE_FILE
 
 Point = tuple[float, float]
@@ -54,34 +55,21 @@ def label(
 
 def box(
     axes: Axes, x: float, y: float, width: float, height: float, text: str = "", *, color: str = "ink",
-    alpha: float = FILL_ALPHA, size: float = 11, bold: bool = False, radius: float = 4, dashed: bool = False,
+    alpha: float = FILL_ALPHA, size: float = 12, radius: float = 4,
 ) -> None:  # fmt: skip
-    """Draw a rounded box whose top left corner is ``(x, y)``, with ``text`` in its middle."""
+    """Draw a rounded box whose top left corner is ``(x, y)``, with ``text`` in its middle; it hides what is below."""
     ink = COLORS.get(color, color)
-    shape = {
-        "boxstyle": f"round,pad=0,rounding_size={radius}",
-        "linewidth": 1.1,
-        "mutation_aspect": 1,
-    }
-    corner = (x, y)
-    axes.add_patch(
-        FancyBboxPatch(
-            corner, width, height, facecolor=ink, alpha=alpha, edgecolor="none", **shape
-        )
-    )
-    axes.add_patch(
-        FancyBboxPatch(
-            corner,
-            width,
-            height,
-            facecolor="none",
-            edgecolor=ink,
-            linestyle="--" if dashed else "-",
-            **shape,
-        )
-    )
+    style = f"round,pad=0,rounding_size={radius}"
+    fills = (COLORS["paper"], 1.0, "none"), (ink, alpha, "none"), ("none", 1.0, ink)
+    for facecolor, opacity, edgecolor in fills:
+        axes.add_patch(
+            FancyBboxPatch(
+                (x, y), width, height, boxstyle=style, linewidth=1.1, facecolor=facecolor, alpha=opacity,
+                edgecolor=edgecolor,
+            )
+        )  # fmt: skip
     if text:
-        label(axes, x + width / 2, y + height / 2, text, size=size, bold=bold)
+        label(axes, x + width / 2, y + height / 2, text, size=size)
 
 
 def arrow(
@@ -164,7 +152,7 @@ def cells(
                 )
             )
             label(axes, left + width / 2, top + height / 2, texts[row][column], size=size,
-                  color="on_color" if opacity > 0.55 else "ink")  # fmt: skip
+                  color="on_color" if opacity > STRONG else "ink")  # fmt: skip
     axes.add_patch(
         Rectangle(
             (x, y),

@@ -13,95 +13,90 @@ from ..style import STYLE_FILE
 from ..words import word
 from .canvas import arrow, box, canvas, cells, label
 
+HEADS = 8
+
 
 def architecture() -> Figure:
     """Multi-head attention from the input to the output, with the shape at every step."""
-    figure, axes = canvas(468, 560)
-    middle, shape_x = 196, 372
-    columns = (76, 196, 316)  # queries, keys, values
+    figure, axes = canvas(468, 590)
+    middle, columns = 170, (60, 170, 280)  # queries, keys, values
 
-    def shape(y: float, text: str) -> None:
-        label(axes, shape_x, y, text, size=10.5, color="muted", align="left")
-
-    box(axes, middle - 60, 12, 120, 30, "$X$")
-    shape(27, "(batch, seq, 512)")
-    for x, name in zip(columns, "QKV", strict=True):
-        arrow(axes, (middle + (x - middle) * 0.28, 44), (x, 72))
-        box(axes, x - 46, 74, 92, 32, f"$W^{name}$")
-        arrow(axes, (x, 106), (x, 130))
-        for head in range(8):  # one wide projection, its columns in the heads' colours
-            box(
-                axes,
-                x - 48 + head * 12,
-                132,
-                12,
-                26,
-                color=head_color(head),
-                alpha=0.35,
-                radius=0,
-            )
-        arrow(axes, (x, 158), (x, 196))
-    shape(90, "512 × 512")
-    shape(145, "(batch, seq, 512)")
-    label(axes, shape_x, 177, word("split"), bold=True, align="left")
-    for head in reversed(range(8)):
-        shift = 4.5 * head
-        for x in columns:
-            box(
-                axes,
-                x - 36 + shift,
-                200 + shift * 0.9,
-                60,
-                22,
-                color=head_color(head),
-                alpha=0.0,
-                radius=2,
-            )
-            axes.patches[-2].set(facecolor=COLORS["paper"], alpha=1.0)
-            axes.patches[-1].set(facecolor="none")
-    for x, name in zip(columns, "QKV", strict=True):
-        label(axes, x - 6, 211, f"${name}_i$", size=11)
-    shape(216, "(batch, 8, seq, 64)")
-    for x in columns:
-        arrow(axes, (x, 258), (middle + (x - middle) * 0.75, 282))
-    for head in reversed(range(8)):
-        shift = 4.5 * head
-        box(
+    def shape(y: float, text: str, bold: bool = False) -> None:
+        label(
             axes,
-            60 + shift,
-            286 + shift * 0.9,
-            240,
-            46,
-            color=head_color(head),
-            alpha=0.0,
-            radius=3,
+            342,
+            y,
+            text,
+            size=11,
+            color="ink" if bold else "muted",
+            align="left",
+            bold=bold,
         )
-        axes.patches[-2].set(facecolor=COLORS["paper"], alpha=1.0)
-    label(
-        axes, 180, 309, r"softmax$\left(Q_i K_i^{\top} / \sqrt{64}\right) V_i$", size=12
+
+    box(axes, middle - 60, 12, 120, 32, "$X$", size=13)
+    shape(28, "(batch, seq, 512)")
+    for x, name in zip(columns, "QKV", strict=True):
+        arrow(axes, (middle + (x - middle) * 0.28, 46), (x, 74))
+        box(axes, x - 46, 76, 92, 34, f"$W^{name}$", size=13)
+        arrow(axes, (x, 112), (x, 134))
+        _strip(axes, x - 48, 136, 12)
+        arrow(axes, (x, 164), (x, 198))
+        _stack(axes, x - 42, 202, 60, 24, f"${name}_i$")
+        arrow(axes, (x, 264), (middle + (x - middle) * 0.75, 290))
+    shape(93, "512 × 512, each")
+    shape(149, "(batch, seq, 512)")
+    shape(181, word("split"), bold=True)
+    shape(220, "(batch, 8, seq, 64)")
+    _stack(
+        axes, 34, 294, 240, 50, r"softmax$\left(Q_i K_i^{\top} / \sqrt{64}\right) V_i$"
     )
-    shape(305, "8 × (seq, seq)")
-    arrow(axes, (middle, 366), (middle, 392))
-    for head in range(8):
+    shape(308, word("weights") + " (batch, 8, seq, seq)")
+    shape(328, word("results") + " (batch, 8, seq, 64)")
+    arrow(axes, (middle, 382), (middle, 410))
+    shape(396, word("concatenate"), bold=True)
+    _strip(axes, middle - 96, 412, 24)
+    shape(425, "(batch, seq, 8 · 64)")
+    arrow(axes, (middle, 440), (middle, 464))
+    box(axes, middle - 46, 466, 92, 34, "$W^O$", size=13)
+    shape(483, "512 × 512")
+    arrow(axes, (middle, 502), (middle, 526))
+    box(axes, middle - 60, 528, 120, 32, word("output"))
+    shape(544, "(batch, seq, 512)")
+    return figure
+
+
+def _strip(axes: Axes, x: float, y: float, width: float) -> None:
+    """Draw a wide result, its columns in the heads' colours."""
+    for head in range(HEADS):
         box(
             axes,
-            middle - 96 + head * 24,
-            394,
-            24,
+            x + head * width,
+            y,
+            width,
             26,
             color=head_color(head),
             alpha=0.35,
             radius=0,
         )
-    label(axes, shape_x, 383, word("concatenate"), bold=True, align="left")
-    shape(407, "(batch, seq, 8 · 64)")
-    arrow(axes, (middle, 420), (middle, 446))
-    box(axes, middle - 46, 448, 92, 32, "$W^O$")
-    shape(464, "512 × 512")
-    arrow(axes, (middle, 480), (middle, 506))
-    box(axes, middle - 60, 508, 120, 30, word("output"))
-    shape(523, "(batch, seq, 512)")
-    return figure
+
+
+def _stack(
+    axes: Axes, x: float, y: float, width: float, height: float, text: str
+) -> None:
+    """Draw one box for each head, the first in front."""
+    for head in reversed(range(HEADS)):
+        shift = 4.5 * head
+        box(
+            axes,
+            x + shift,
+            y + 0.9 * shift,
+            width,
+            height,
+            color=head_color(head),
+            alpha=0.06,
+            radius=3,
+        )
+    label(axes, x + width / 2, y + height / 2, text, size=12.5)
 
 
 def split() -> Figure:
@@ -141,17 +136,14 @@ def influence_maps(maps: dict[str, Tensor]) -> Figure:
         A title and a boolean ``(output, input)`` for each panel, as ``mha.influence`` returns it.
     """
     with plt.style.context(STYLE_FILE):
-        figure, panels = plt.subplots(
-            1, len(maps), figsize=(2.2 * len(maps), 2.6), squeeze=False
-        )
+        size = (1.75 * len(maps), 2.3)
+        figure, panels = plt.subplots(1, len(maps), figsize=size, squeeze=False)
         for axes, (title, reached) in zip(panels.flat, maps.items(), strict=True):
             labels = [str(token) for token in range(len(reached))]
-            draw_weights(
-                axes, reached.double().numpy() * 0.5, labels, labels, numbers=False
-            )
+            filled = reached.double().numpy() * 0.6
+            draw_weights(axes, filled, labels, labels, color="muted", numbers=False)
             axes.set_title(title)
-        panels[0, 0].set_ylabel(word("output_token"))
-        panels[0, 0].set_xlabel(word("input_token"))
+        panels[0, 0].set(xlabel=word("input_token"), ylabel=word("output_token"))
     return figure
 
 
@@ -198,7 +190,8 @@ def _plane(axes: Axes, points: Tensor, tokens: list[str], color: str) -> None:
         )
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.margins(0.3, 0.2)
+    axes.margins(0.45, 0.35)
+    axes.set_aspect("equal", adjustable="datalim")
     for side in axes.spines.values():
         side.set(visible=True, color=COLORS["line"])
 

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ..palette import COLORS, head_color
+from ..palette import COLORS
 from ..sentence import KITTEN_TOKENS, RELATIONS
 from ..style import STYLE_FILE
 from ..words import word
@@ -128,31 +128,28 @@ def hull(values: torch.Tensor, outputs: torch.Tensor, tokens: list[str]) -> Figu
     values, outputs = (
         points.double().round(decimals=3) for points in (values, outputs)
     )
+    # Black and grey: the colours are the heads'.
+    kinds = (
+        (values, "s", "value", COLORS["muted"]),
+        (outputs, "o", "output", COLORS["ink"]),
+    )
     with plt.style.context(STYLE_FILE):
         figure, axes = plt.subplots(figsize=(5.0, 3.6))
         axes.fill(
-            *values.T.tolist(),
-            facecolor=COLORS["panel"],
-            edgecolor=COLORS["muted"],
-            linewidth=1,
+            *values.T.tolist(), facecolor=COLORS["panel"], edgecolor=COLORS["line"]
         )
-        for points, marker, kind in ((values, "s", "value"), (outputs, "o", "output")):
-            axes.plot([], [], marker, color=COLORS["muted"], label=word(kind))
-            for index, token in enumerate(tokens):
-                color = head_color(index)
-                axes.plot(*points[index].tolist(), marker, color=color, markersize=9)
+        for points, marker, kind, color in kinds:
+            axes.plot(
+                *points.T.tolist(), marker, color=color, markersize=9, label=word(kind)
+            )
+            for token, point in zip(tokens, points.tolist(), strict=True):
                 axes.annotate(
-                    token,
-                    points[index].tolist(),
-                    xytext=(9, 5),
-                    textcoords="offset points",
-                    color=color,
+                    token, point, xytext=(9, 5), textcoords="offset points", color=color
                 )
         axes.legend(loc="upper right")
-        low, high = values.min(dim=0).values.tolist(), values.max(dim=0).values.tolist()
-        axes.set_xlim(low[0] - 0.4, high[0] + 1.2)
-        axes.set_ylim(low[1] - 0.4, high[1] + 0.5)
-        axes.set_aspect("equal")
+        low, high = values.amin(dim=0).tolist(), values.amax(dim=0).tolist()
+        axes.set(xlim=(low[0] - 0.4, high[0] + 1.2), ylim=(low[1] - 0.4, high[1] + 0.5))
+        axes.set(xlabel=word("animal"), ylabel=word("place"), aspect="equal")
     return figure
 
 

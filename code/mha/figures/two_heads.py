@@ -77,8 +77,8 @@ def whole_path() -> Figure:
             270,
             steps.weights[head],
             color,
-            word("attention_weight"),
-            33,
+            word("weights"),
+            31,
             steps.weights[head],
         )
         arrow(axes, (left + 163, 338), (left + 163, 358), color=color)
