@@ -114,7 +114,7 @@ def theme_css() -> str:
 
 def configure(app: Sphinx, config) -> None:
     """Set the options that follow from files."""
-    # Captions say "Figure 1" themselves; Sphinx would count anew in each chapter. (jupyter-book overrides _config.yml.)
+    # Captions say "Figure 1" themselves; Sphinx would count anew in each chapter.
     config.numfig = False
     config.mathjax_path = "mathjax/tex-chtml.js"
     config.templates_path.append(str(TOOLS / "templates"))
@@ -222,7 +222,8 @@ def setup(app: Sphinx) -> dict:
     app.add_post_transform(InlineSvg)
     # Before the book's own style sheet, which uses the variables.
     app.add_css_file("palette.css", priority=400)
-    app.connect("config-inited", configure)
+    # Late, because another extension of jupyter-book sets numfig at the same event.
+    app.connect("config-inited", configure, priority=900)
     app.connect("builder-inited", write_static_files)
     app.connect("doctree-read", mark_claims)
     app.connect("doctree-resolved", list_claims)
