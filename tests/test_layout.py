@@ -22,6 +22,7 @@ import repository
 PACKAGE = "code/mha"
 MAX_BYTES = 600_000
 MAX_LINES = 25
+PAGE_WIDTH = 84  # characters of code that a page shows between its sidebars
 
 # What chapters share. A module of a chapter may import these and the modules of earlier chapters.
 PAGES_WITHOUT_MODULE = {"index", "notation", "claims"}
@@ -526,3 +527,12 @@ def test_python_versions_agree(root):
     assert project["project"]["requires-python"] == ">=3.11"
     assert project["tool"]["ruff"]["target-version"] == "py311"
     assert "3, 11" in (root / "Makefile").read_text(encoding="utf-8")
+
+
+def test_shown_sources_and_prints_fit_the_page(notebook):
+    for number, _, output in outputs(notebook):
+        text = output.get("data", {}).get("text/markdown", output.get("text", ""))
+        for line in "".join(text).splitlines():
+            assert line.startswith("✓") or len(line) <= PAGE_WIDTH, (
+                f"code cell {number} shows a line of {len(line)} characters: {line}"
+            )

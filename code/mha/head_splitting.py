@@ -13,7 +13,7 @@ from .checks import check_at_least, check_axes, check_divisible
 def split_heads(
     x: Float[Tensor, "*batch seq width"], num_heads: int
 ) -> Float[Tensor, "*batch heads seq d_k"]:
-    """Cut each token's vector into ``num_heads`` pieces and give the heads an axis of their own.
+    """Cut each token's vector into ``num_heads`` pieces and give them an axis.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def split_heads(
 def combine_heads(
     x: Float[Tensor, "*batch heads seq d_v"],
 ) -> Float[Tensor, "*batch seq width"]:
-    """Lay the heads' outputs side by side again, head 0 first: the inverse of :func:`split_heads`.
+    """Lay the heads' outputs side by side, head 0 first: the inverse of splitting.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class AttentionCost(NamedTuple):
 def attention_cost(
     seq: int, d_model: int, num_heads: int, d_k: int | None = None
 ) -> AttentionCost:
-    """Count parameters, matrix-product FLOPs and score elements of multi-head self-attention.
+    """Count parameters, matrix-product FLOPs and scores of multi-head self-attention.
 
     Parameters
     ----------
@@ -161,13 +161,14 @@ def attention_cost(
     projections = 2 * seq * parameters  # every token meets every parameter once
     score_elements = num_heads * seq * seq
     scores_and_mixing = 2 * (2 * score_elements * d_k)  # Q Kᵀ, then weights times V
-    return AttentionCost(parameters, projections + scores_and_mixing, score_elements)
+    flops = projections + scores_and_mixing
+    return AttentionCost(parameters, flops, score_elements)
 
 
 def influence(
     function: Callable[[Tensor], Tensor], x: Float[Tensor, "batch seq d_model"]
 ) -> Bool[Tensor, "output input"]:
-    """Find out which input tokens each output token depends on, by changing one input token at a time.
+    """Change one input token at a time, and tell which output tokens that changes.
 
     Two tests in one: with a causal mask nothing may stand above the diagonal (no leak from the future), and
     everything below it must be reached (a wrong split of the heads leaves holes there).
@@ -184,7 +185,7 @@ def influence(
     Tensor
         Boolean, ``(output, input)``: ``True`` where changing the input token changed the output token.
     """
-    # Another amount for each feature, so that no sum over the features is left as it was.
+    # Another amount for each feature: no sum over the features is left as it was.
     push = torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
     columns = []
     with torch.no_grad():
@@ -193,7 +194,7 @@ def influence(
             changed = x.clone()
             changed[..., token, :] += push
             after = function(changed)  # (batch, output, …)
-            # A change to NaN counts; a plain difference would compare as "not greater".
+            # A change to NaN counts; a plain difference would not be "greater".
             same = torch.isclose(after, before, rtol=0.0, atol=1e-6, equal_nan=True)
             columns.append(~same.transpose(0, 1).flatten(1).all(dim=1))  # (output,)
     return torch.stack(columns, dim=1)

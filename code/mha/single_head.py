@@ -54,7 +54,7 @@ def causal_mask(
 def attention_weights(
     scores: Float[Tensor, "*batch query key"],
 ) -> Float[Tensor, "*batch query key"]:
-    """Turn scores into weights: softmax over the keys, and zeros for a query that may see no key.
+    """Turn scores into weights: softmax over the keys, zeros where no key may be seen.
 
     A row of nothing but −∞ has no softmax (0/0 = NaN). Such a query attends to nothing, so its weights are 0 and
     no gradient flows through its row. Half types are summed in float32.
@@ -74,8 +74,8 @@ def attention_weights(
     Vaswani et al. 2017, "Attention Is All You Need", equation 1.
     """
     sees_nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
-    # The row is replaced before the softmax, not only after it: repairing the NaN afterwards would clean the
-    # output and still leave NaN in the gradients.
+    # The row is replaced before the softmax, not only after it: repairing the NaN
+    # afterwards would clean the output and still leave NaN in the gradients.
     scores = scores.masked_fill(sees_nothing, 0.0)
     half = scores.dtype in (torch.float16, torch.bfloat16)
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32 if half else None)
@@ -92,7 +92,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*batch query d_v"], Float[Tensor, "*batch query key"]]:
-    """Let every query take a weighted mean of the values: ``softmax(Q Kᵀ · scale) V``.
+    """Give every query a weighted mean of the values: ``softmax(Q Kᵀ · scale) V``.
 
     Parameters
     ----------
@@ -140,7 +140,8 @@ def scaled_dot_product_attention(
         check_mask(mask, (*query.shape[:-1], key_len))
 
     scale = 1.0 / math.sqrt(d_k) if scale is None else scale
-    # Scaling the query, not the product, keeps float16 from overflowing where the scaled score would fit.
+    # Scaling the query, not the product, keeps float16 from overflowing where the
+    # scaled score would fit.
     scores = (query * scale) @ key.transpose(-2, -1)  # (*batch, query, key)
     if mask is not None and mask.dtype != torch.bool:
         scores = scores + mask.to(scores.dtype)
@@ -152,7 +153,8 @@ def scaled_dot_product_attention(
         )
 
     weights = attention_weights(scores)  # (*batch, query, key)
-    output = nn.functional.dropout(weights, dropout_p) @ value  # (*batch, query, d_v)
+    kept = nn.functional.dropout(weights, dropout_p)
+    output = kept @ value  # (*batch, query, d_v)
     return output.to(query.dtype), weights
 
 

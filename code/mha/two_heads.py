@@ -31,7 +31,7 @@ def concat_heads(
     head_outputs: Float[Tensor, "heads *seq d_v"],
     W_o: Float[Tensor, "heads_times_d_v d_model"],
 ) -> tuple[Float[Tensor, "*seq heads_times_d_v"], Float[Tensor, "*seq d_model"]]:
-    """Lay the heads' outputs side by side and let ``W_o`` mix them: ``Concat(head_1, …, head_h) W_O``.
+    """Lay the heads' outputs side by side and multiply by ``W_o``, which mixes them.
 
     Parameters
     ----------
@@ -58,13 +58,14 @@ def concat_heads(
     """
     if head_outputs.dim() < 2 or len(head_outputs) == 0:
         raise ValueError(
-            f"head_outputs: expected shape (heads, *seq, d_v) with 1 head or more, got {tuple(head_outputs.shape)}"
+            "head_outputs: expected shape (heads, *seq, d_v) with 1 head or more, "
+            f"got {tuple(head_outputs.shape)}"
         )
     width = head_outputs.shape[0] * head_outputs.shape[-1]
     if W_o.dim() != 2 or W_o.shape[0] != width:
         raise ValueError(
-            f"W_o: expected {width} rows (heads {head_outputs.shape[0]} times d_v {head_outputs.shape[-1]}), "
-            f"got shape {tuple(W_o.shape)}"
+            f"W_o: expected {width} rows (heads {head_outputs.shape[0]} times "
+            f"d_v {head_outputs.shape[-1]}), got shape {tuple(W_o.shape)}"
         )
     concatenated = torch.cat(list(head_outputs), dim=-1)
     return concatenated, concatenated @ W_o
@@ -77,7 +78,7 @@ def attend_head_by_head(
     W_v: Float[Tensor, "heads d_model d_v"],
     W_o: Float[Tensor, "heads_times_d_v d_model"],
 ) -> HeadByHead:
-    """Compute multi-head self-attention one head after the other and keep every step.
+    """Compute multi-head self-attention one head after the other; keep every step.
 
     Parameters
     ----------
@@ -111,7 +112,8 @@ def attend_head_by_head(
     for name, matrices in (("W_q", W_q), ("W_k", W_k), ("W_v", W_v)):
         if matrices.dim() != 3 or matrices.shape[:2] != (heads, x.shape[-1]):
             raise ValueError(
-                f"{name}: expected shape ({heads}, {x.shape[-1]}, width), got {tuple(matrices.shape)}"
+                f"{name}: expected shape ({heads}, {x.shape[-1]}, width), "
+                f"got {tuple(matrices.shape)}"
             )
     steps = []
     for head in range(heads):

@@ -173,7 +173,7 @@ def subspaces(head_tokens: Tensor, tokens: list[str]) -> Figure:
 
 
 def nearest_neighbours(points: Tensor) -> list[int]:
-    """Return, for each point of ``(tokens, width)``, the index of the nearest other point."""
+    """Return, for each point of ``(tokens, width)``, the index of the nearest other."""
     distances = torch.cdist(points, points)
     return distances.fill_diagonal_(torch.inf).argmin(dim=1).tolist()
 
