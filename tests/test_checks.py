@@ -54,9 +54,9 @@ def test_heads_that_do_not_divide_the_width_name_both_numbers():
 
 
 def test_too_few_axes():
-    checks.check_axes("x", torch.zeros(2, 3), 2, "two axes")
+    checks.check_tensor("x", torch.zeros(2, 3), 2, "two axes")
     with pytest.raises(ValueError, match=r"^x: expected two axes, got shape \(3,\)$"):
-        checks.check_axes("x", torch.zeros(3), 2, "two axes")
+        checks.check_tensor("x", torch.zeros(3), 2, "two axes")
 
 
 @pytest.mark.parametrize(

@@ -368,12 +368,46 @@ def test_nothing_to_draw_is_said_clearly(shape):
     assert not plt.get_fignums()
 
 
-@pytest.mark.parametrize("heads", [[2], [-1], [0, 7]])
+@pytest.mark.parametrize("heads", [[2], [0, 7]])
 def test_heads_that_do_not_exist(heads):
     with pytest.raises(
         ValueError, match=rf"heads: expected numbers from 0 to 1, got {heads[-1]}"
     ):
         mha.plot_attention(random_weights(2, 2, 2), heads=heads)
+
+
+@pytest.mark.parametrize("heads", [[-1], "01", [0.0], [True]])
+def test_heads_that_are_no_positions(heads):
+    with pytest.raises((TypeError, ValueError), match="heads: expected"):
+        mha.plot_attention(random_weights(2, 2, 2), heads=heads)
+
+
+@pytest.mark.parametrize("weights", [[[1.0, -0.5]], [[3.0, 0.0]]])
+def test_scores_are_no_weights(weights):
+    with pytest.raises(ValueError, match="weights: expected numbers from 0 to 1"):
+        mha.plot_attention(torch.tensor(weights))
+
+
+def test_a_set_has_no_order():
+    with pytest.raises(TypeError, match="query_tokens: expected a sequence"):
+        mha.plot_attention(random_weights(1, 2, 2), {"a", "b"})
+
+
+@pytest.mark.parametrize(
+    "shape", [(12, 13, 13), (12, 32, 32), (64, 64, 64), (1, 200, 3)]
+)
+def test_figures_stay_within_a_page(shape):
+    figure = mha.plot_attention(random_weights(*shape))
+    width, height = figure.get_size_inches()
+    assert width < 13 and height < 15
+
+
+def test_a_long_label_is_cut():
+    figure = mha.plot_attention(random_weights(1, 2, 2), ["x" * 1500, "b"])
+    first, second = figure.axes[0].get_yticklabels()
+    assert first.get_text() == "x" * 39 + "…"
+    assert second.get_text() == "b"
+    assert max(figure.get_size_inches()) < 15
 
 
 def test_no_heads_chosen():

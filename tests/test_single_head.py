@@ -8,6 +8,7 @@ them.
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -206,8 +207,49 @@ def test_causal_mask_of_length_zero(query_len, key_len):
 
 @pytest.mark.parametrize(("query_len", "key_len"), [(-1, None), (-1, 2), (2, -1)])
 def test_causal_mask_refuses_negative_lengths(query_len, key_len):
-    with pytest.raises(ValueError, match=r"query_len.*key_len.*-1"):
+    with pytest.raises(
+        ValueError, match=r"(query|key)_len: expected at least 0, got -1"
+    ):
         mha.causal_mask(query_len, key_len)
+
+
+@pytest.mark.parametrize("length", ["3", 2.5, None, True])
+def test_causal_mask_refuses_what_is_no_length(length):
+    with pytest.raises(TypeError, match="query_len: expected an int"):
+        mha.causal_mask(length, 3)
+
+
+@pytest.mark.parametrize("x", [[[1.0]], "text", np.ones((2, 3))])
+def test_module_refuses_what_is_no_tensor(x):
+    with pytest.raises(TypeError, match="x: expected a torch.Tensor, got"):
+        mha.SingleHeadAttention(3)(x)
+
+
+def test_module_refuses_whole_numbers():
+    with pytest.raises(TypeError, match="x: expected a floating-point tensor"):
+        mha.SingleHeadAttention(3)(torch.ones(2, 3, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("scale", "x"), ("scale", True), ("dropout_p", "a")]
+)
+def test_numbers_have_to_be_numbers(name, value):
+    x = torch.rand(2, 3)
+    with pytest.raises(TypeError, match=f"{name}: expected a number"):
+        mha.scaled_dot_product_attention(x, x, x, **{name: value})
+
+
+def test_compiles_for_any_length():
+    compiled = torch.compile(
+        lambda x: mha.scaled_dot_product_attention(x, x, x, is_causal=True)[0],
+        fullgraph=True,
+        dynamic=True,
+        backend="aot_eager",
+    )
+    for length in (3, 5, 9):
+        x = torch.rand(2, length, 4)
+        expected = mha.scaled_dot_product_attention(x, x, x, is_causal=True)[0]
+        torch.testing.assert_close(compiled(x), expected)
 
 
 def test_causal_mask_goes_where_it_is_told():

@@ -1,7 +1,7 @@
 """Checks of arguments: each error names the argument and prints what was expected and what came."""
 
 from collections.abc import Sequence
-from numbers import Integral
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -9,7 +9,8 @@ from torch import Tensor
 
 def check_at_least(name: str, value: int, least: int = 1) -> None:
     """Raise unless ``value`` is an int that is at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    # A length inside torch.compile or torch.export is a SymInt.
+    if isinstance(value, bool) or not isinstance(value, int | Integral | torch.SymInt):
         raise TypeError(
             f"{name}: expected an int, got {value!r} of type {type(value).__name__}"
         )
@@ -17,8 +18,17 @@ def check_at_least(name: str, value: int, least: int = 1) -> None:
         raise ValueError(f"{name}: expected at least {least}, got {value}")
 
 
+def check_number(name: str, value: float) -> None:
+    """Raise unless ``value`` is a real number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(
+            f"{name}: expected a number, got {value!r} of type {type(value).__name__}"
+        )
+
+
 def check_probability(name: str, value: float) -> None:
     """Raise unless ``value`` lies in [0, 1)."""
+    check_number(name, value)
     if not 0.0 <= value < 1.0:
         raise ValueError(f"{name}: expected a probability in [0, 1), got {value}")
 
@@ -35,8 +45,10 @@ def check_divisible(
         )
 
 
-def check_axes(name: str, tensor: Tensor, least: int, layout: str) -> None:
-    """Raise unless ``tensor`` has at least ``least`` axes; ``layout`` says which."""
+def check_tensor(name: str, tensor: Tensor, least: int, layout: str) -> None:
+    """Raise unless ``tensor`` is one, with at least ``least`` axes; ``layout`` says which."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"{name}: expected a torch.Tensor, got {type(tensor).__name__}")
     if tensor.dim() < least:
         raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
 
@@ -44,11 +56,7 @@ def check_axes(name: str, tensor: Tensor, least: int, layout: str) -> None:
 def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless they fit: ``(*batch, query, d_k)``, ``(*batch, key, d_k)`` and ``(*batch, key, d_v)``."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(
-                f"{name}: expected a torch.Tensor, got {type(tensor).__name__}"
-            )
-        check_axes(name, tensor, 2, "at least two axes (length, width)")
+        check_tensor(name, tensor, 2, "at least two axes (length, width)")
         if not tensor.is_floating_point():
             raise TypeError(
                 f"{name}: expected a floating-point tensor, got {tensor.dtype}"

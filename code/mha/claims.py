@@ -26,7 +26,7 @@ def claim(text: str) -> Iterator[None]:
     ...     assert 2 + 2 == 4
     ✓ Two and two make four.
     """
-    if not text.strip():
+    if not isinstance(text, str) or not text.strip():
         raise ValueError(f"text: expected a sentence, got {text!r}")
     try:
         yield

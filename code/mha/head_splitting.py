@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from .checks import check_at_least, check_axes, check_divisible
+from .checks import check_at_least, check_divisible, check_tensor
 
 
 def split_heads(
@@ -36,7 +36,7 @@ def split_heads(
     ------
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
     """
-    check_axes("x", x, 2, "shape (*batch, seq, heads * d_k)")
+    check_tensor("x", x, 2, "shape (*batch, seq, heads * d_k)")
     width = x.shape[-1]
     check_divisible(width, num_heads, "width")
     d_k = width // num_heads
@@ -47,7 +47,7 @@ def split_heads(
 def combine_heads(
     x: Float[Tensor, "*batch heads seq d_v"],
 ) -> Float[Tensor, "*batch seq width"]:
-    """Lay the heads' outputs side by side, head 0 first: the inverse of splitting.
+    """Lay the heads' outputs side by side, head 0 first: splitting undone.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def combine_heads(
     ------
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2: the Concat of the MultiHead formula.
     """
-    check_axes("x", x, 3, "shape (*batch, heads, seq, d_v)")
+    check_tensor("x", x, 3, "shape (*batch, heads, seq, d_v)")
     tokens_first = x.transpose(-3, -2)  # (*batch, seq, heads, d_v)
     return tokens_first.reshape(*tokens_first.shape[:-2], x.shape[-3] * x.shape[-1])
 
@@ -183,10 +183,20 @@ def influence(
     Returns
     -------
     Tensor
-        Boolean, ``(output, input)``: ``True`` where changing the input token changed the output token.
+        Boolean, ``(output, input)``: ``True`` where changing the input token changed the output token in any digit.
+
+    Raises
+    ------
+    TypeError
+        If ``x`` is not a tensor.
+    ValueError
+        If ``x`` has fewer than three axes.
     """
-    # Another amount for each feature: no sum over the features is left as it was.
-    push = torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
+    check_tensor("x", x, 3, "shape (batch, seq, d_model)")
+    # A change as large as the numbers themselves, and another one for each feature, so
+    # that no sum over the features is left as it was.
+    size = x.detach().abs().amax().clamp(min=1.0) if x.numel() else 1.0
+    push = size * torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
     columns = []
     with torch.no_grad():
         before = function(x.clone()).clone()
@@ -194,7 +204,7 @@ def influence(
             changed = x.clone()
             changed[..., token, :] += push
             after = function(changed)  # (batch, output, …)
-            # A change to NaN counts; a plain difference would not be "greater".
-            same = torch.isclose(after, before, rtol=0.0, atol=1e-6, equal_nan=True)
+            # To the last digit, and NaN is equal to NaN: nothing is too small to count.
+            same = (after == before) | (after.isnan() & before.isnan())
             columns.append(~same.transpose(0, 1).flatten(1).all(dim=1))  # (output,)
     return torch.stack(columns, dim=1)

@@ -1,5 +1,6 @@
 """Pictures of attention weights, for the book and for any model's weights."""
 
+import math
 import unicodedata
 from collections.abc import Sequence
 
@@ -12,15 +13,17 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgba
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from .checks import check_at_least
 from .fonts import fonts_with
 from .palette import COLORS, head_color
 from .style import STYLE_FILE
 from .words import word
 
-MAX_COLUMNS = 4  # panels side by side
-MAX_CELLS = 4096  # above that a panel is one embedded image instead of one shape a cell
+MAX_CELLS = 4096  # with more in all panels, each is an embedded image instead of one shape a cell
 MAX_NUMBERS = 36  # up to so many cells a panel, each shows its weight
+MAX_LETTERS = 40  # a longer label is cut
 CELL_INCHES = 0.36
+PAGE_INCHES = (11.0, 14.0)  # cells shrink until the panels fit
 STRONG = 0.72  # above that opacity a number in the colour of the paper has the greater contrast
 SCALE = ListedColormap(
     [to_rgba(COLORS["blue"], alpha=(step + 0.5) / 20) for step in range(20)]
@@ -41,7 +44,7 @@ def plot_attention(
     weights : Tensor or array
         ``(query, key)``, ``(heads, query, key)`` or ``(1, heads, query, key)``.
     query_tokens : sequence of str, optional
-        Labels of the rows, drawn literally. Default: positions.
+        Labels of the rows, drawn literally (cut after 40 letters). Default: positions.
     key_tokens : sequence of str, optional
         Labels of the columns. Default: ``query_tokens`` where there are as many keys as queries, else positions.
     heads : sequence of int, optional
@@ -54,9 +57,11 @@ def plot_attention(
 
     Raises
     ------
+    TypeError
+        If labels are not a sequence, or a head is not an int.
     ValueError
-        If the weights have another number of axes, a batch of more than one, or nothing to draw, if labels
-        and weights differ in length, or if a head does not exist.
+        If the weights are not within 0 and 1, have another number of axes, a batch of more than one, or nothing
+        to draw, if labels and weights differ in length, or if a head does not exist.
     """
     panels = _as_panels(weights)
     num_heads, query_len, key_len = panels.shape
@@ -66,7 +71,8 @@ def plot_attention(
     columns = _labels("key_tokens", key_tokens, key_len)
     chosen = list(range(num_heads)) if heads is None else list(heads)
     for head in chosen:
-        if not 0 <= head < num_heads:
+        check_at_least("heads", head, 0)
+        if head >= num_heads:
             raise ValueError(
                 f"heads: expected numbers from 0 to {num_heads - 1}, got {head}"
             )
@@ -75,8 +81,9 @@ def plot_attention(
 
     with plt.style.context(STYLE_FILE):
         figure, grid = _panel_grid(len(chosen), query_len, key_len, rows, columns)
+        many = len(chosen) * query_len * key_len > MAX_CELLS
         for axes, head in zip(grid, chosen, strict=True):
-            draw_weights(axes, panels[head], rows, columns)
+            draw_weights(axes, panels[head], rows, columns, as_image=many)
             if np.ndim(weights) > 2:
                 axes.set_title(
                     word("head", number=head), color=head_color(head), fontweight="bold"
@@ -106,10 +113,12 @@ def draw_weights(
     *,
     color: str = "blue",
     numbers: bool = True,
+    as_image: bool = False,
 ) -> None:
     """Draw one matrix of weights, ``(query, key)``, into ``axes``, with a label at every row and column.
 
-    ``color`` is a name of the palette. With ``numbers``, small matrices show each weight in its cell.
+    ``color`` is a name of the palette. With ``numbers``, small matrices show each weight in its cell;
+    ``as_image`` draws one picture instead of one shape a cell.
     The colour's opacity is the weight, so that 0 is bare paper on a light and on a dark page alike.
     """
     query_len, key_len = weights.shape
@@ -117,7 +126,7 @@ def draw_weights(
     shown = np.clip(np.nan_to_num(weights), 0.0, 1.0)
     colors[..., 3] = np.round(shown, 3)
     colors[~np.isfinite(weights)] = to_rgba(COLORS["bad"])
-    if weights.size > MAX_CELLS:
+    if as_image:
         axes.imshow(colors, aspect="auto", interpolation="nearest")
     else:
         edges = np.arange(key_len + 1) - 0.5, np.arange(query_len + 1) - 0.5
@@ -158,6 +167,12 @@ def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
         raise ValueError(
             f"weights: expected shape (query, key) or (heads, query, key), got {array.shape}"
         )
+    finite = array[np.isfinite(array)]
+    if finite.min(initial=0.0) < 0 or finite.max(initial=0.0) > 1 + 1e-4:
+        raise ValueError(
+            "weights: expected numbers from 0 to 1 (scores have to go through a softmax first, and "
+            f"dropout must be off), got {finite.min():.3g} to {finite.max():.3g}"
+        )
     if 0 in array.shape:
         raise ValueError(
             f"weights: expected at least one head, query and key, got shape {array.shape}"
@@ -168,6 +183,10 @@ def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
 def _labels(name: str, tokens: Sequence[str] | None, length: int) -> list[str]:
     if tokens is None:
         return [str(position) for position in range(length)]
+    if not isinstance(tokens, Sequence | np.ndarray):
+        raise TypeError(
+            f"{name}: expected a sequence of str, got {type(tokens).__name__}"
+        )
     if len(tokens) != length:
         raise ValueError(
             f"{name}: expected {length} labels, one a position, got {len(tokens)}"
@@ -182,25 +201,24 @@ def _panel_grid(
     rows: Sequence[str],
     columns: Sequence[str],
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with ``count`` panels whose cells are squares of equal size, as far as that is sensible."""
-    per_row = min(MAX_COLUMNS, count)
-    if key_len * CELL_INCHES * per_row > 9:
-        # Long sentences: fewer panels side by side, not smaller letters.
-        per_row = min(per_row, 2 if key_len * CELL_INCHES <= 5 else 1)
-    lines = -(-count // per_row)
+    """Return a figure with ``count`` panels; cells are squares, as large as a page allows."""
     # Letters are about 0.1 inch wide; panels need room for their labels.
-    left = 0.25 + 0.1 * max(map(len, rows))
-    below = 0.3 + 0.1 * max(map(len, columns))
-    cell = max(CELL_INCHES, 0.9 / max(key_len, 1)) if key_len <= 40 else 7.0 / key_len
+    left = 0.25 + 0.1 * min(max(map(len, rows)), MAX_LETTERS)
+    below = 0.65 + 0.1 * min(max(map(len, columns)), MAX_LETTERS)
+
+    def cell_inches(per_row: int) -> float:
+        wide = (PAGE_INCHES[0] / per_row - left) / key_len
+        high = (PAGE_INCHES[1] / -(-count // per_row) - below) / query_len
+        return min(max(CELL_INCHES, 0.9 / key_len), max(wide, 0.01), max(high, 0.01))
+
+    # As many side by side as lets the cells be largest; where that does not decide, more.
+    most = min(count, 4 if count <= 16 else 8)
+    per_row = max(range(1, most + 1), key=lambda n: (round(cell_inches(n), 3), n))
+    cell, lines = cell_inches(per_row), -(-count // per_row)
     # Rows as high as columns are wide, but a matrix of very unequal sides can still be seen.
-    height = min(
-        max(query_len * cell, min(query_len * CELL_INCHES, 1.0)), 40 * CELL_INCHES
-    )
+    width, height = max(key_len * cell, 0.5), max(query_len * cell, 0.5)
     scale_width = 0.4 if query_len * key_len <= MAX_NUMBERS else 1.2
-    size = (
-        per_row * (key_len * cell + left) + scale_width,
-        lines * (height + below + 0.35),
-    )
+    size = per_row * (width + left) + scale_width, lines * (height + below)
     figure, grid = plt.subplots(lines, per_row, squeeze=False, figsize=size)
     panels = list(grid.flat)
     for empty in panels[count:]:
@@ -210,8 +228,14 @@ def _panel_grid(
 
 def _label_axis(axis: Axis, labels: Sequence[str], rotation: int = 0) -> None:
     """Put ``labels`` on an axis's ticks as they are: no mathematics, no breaks, fonts that have the letters."""
-    shown = ["".join(map(_visible, label)) for label in labels]
-    step = max(1, len(shown) // 40)  # more than about 40 would run into each other
+    box = axis.axes.get_position()
+    inches = axis.figure.get_size_inches()
+    length = box.width * inches[0] if axis.axis_name == "x" else box.height * inches[1]
+    shown = [_shortened("".join(map(_visible, label))) for label in labels]
+    # Where cells are narrower than labels, only some labels are written.
+    upright = rotation or axis.axis_name == "y"
+    needed = 0.15 if upright else 0.1 * max(map(len, shown)) + 0.08
+    step = max(1, math.ceil(needed * len(shown) / length - 0.2))
     axis.set_ticks(
         range(0, len(shown), step),
         labels=shown[::step],
@@ -221,6 +245,10 @@ def _label_axis(axis: Axis, labels: Sequence[str], rotation: int = 0) -> None:
     families = [*plt.rcParams["font.family"], *fonts_with(frozenset("".join(shown)))]
     for text in axis.get_ticklabels():
         text.set_fontfamily(families)
+
+
+def _shortened(label: str) -> str:
+    return label if len(label) <= MAX_LETTERS else label[: MAX_LETTERS - 1] + "…"
 
 
 def _visible(character: str) -> str:

@@ -9,7 +9,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from .checks import check_at_least, check_mask, check_probability, check_query_key_value
+from .checks import (
+    check_at_least,
+    check_mask,
+    check_number,
+    check_probability,
+    check_query_key_value,
+    check_tensor,
+)
 
 
 def causal_mask(
@@ -39,14 +46,14 @@ def causal_mask(
 
     Raises
     ------
+    TypeError
+        If a length is not an int.
     ValueError
         If a length is negative.
     """
     key_len = query_len if key_len is None else key_len
-    if query_len < 0 or key_len < 0:
-        raise ValueError(
-            f"query_len, key_len: expected lengths of at least 0, got {query_len} and {key_len}"
-        )
+    check_at_least("query_len", query_len, 0)
+    check_at_least("key_len", key_len, 0)
     everything = torch.ones(query_len, key_len, dtype=torch.bool, device=device)
     return everything.tril(diagonal=key_len - query_len)
 
@@ -92,7 +99,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*batch query d_v"], Float[Tensor, "*batch query key"]]:
-    """Give every query a weighted mean of the values: ``softmax(Q Kᵀ · scale) V``.
+    """Give each query a weighted mean of the values: ``softmax(Q Kᵀ · scale) V``.
 
     Parameters
     ----------
@@ -119,7 +126,8 @@ def scaled_dot_product_attention(
     output : Tensor
         ``(*batch, query, d_v)``, of the query's dtype. A query that may see no key gets exactly 0.
     weights : Tensor
-        ``(*batch, query, key)``, before dropout; exactly 0 where masked.
+        ``(*batch, query, key)``, before dropout; exactly 0 where masked. (A masked value still has to be a number:
+        0 times NaN is NaN.)
 
     Raises
     ------
@@ -140,6 +148,7 @@ def scaled_dot_product_attention(
         check_mask(mask, (*query.shape[:-1], key_len))
 
     scale = 1.0 / math.sqrt(d_k) if scale is None else scale
+    check_number("scale", scale)
     # Scaling the query, not the product, keeps float16 from overflowing where the
     # scaled score would fit.
     scores = (query * scale) @ key.transpose(-2, -1)  # (*batch, query, key)
@@ -224,13 +233,18 @@ class SingleHeadAttention(nn.Module):
 
         Raises
         ------
+        TypeError
+            If ``x`` is not a floating-point tensor, or the mask is neither boolean nor floating.
         ValueError
             If the width of ``x`` is not ``d_model``, or the mask does not fit.
         """
-        if x.dim() < 2 or x.shape[-1] != self.d_model:
+        check_tensor("x", x, 2, f"shape (*batch, seq, {self.d_model})")
+        if x.shape[-1] != self.d_model:
             raise ValueError(
                 f"x: expected shape (*batch, seq, {self.d_model}), got {tuple(x.shape)}"
             )
+        if not x.is_floating_point():
+            raise TypeError(f"x: expected a floating-point tensor, got {x.dtype}")
         return scaled_dot_product_attention(
             self.W_q(x), self.W_k(x), self.W_v(x), mask, is_causal=is_causal
         )

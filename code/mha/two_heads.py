@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from .checks import check_at_least
+from .checks import check_at_least, check_tensor
 from .single_head import scaled_dot_product_attention
 
 
@@ -49,6 +49,8 @@ def concat_heads(
 
     Raises
     ------
+    TypeError
+        If an argument is not a tensor.
     ValueError
         If there is no head, or ``W_o`` does not have ``heads * d_v`` rows.
 
@@ -56,7 +58,9 @@ def concat_heads(
     ------
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
     """
-    if head_outputs.dim() < 2 or len(head_outputs) == 0:
+    check_tensor("head_outputs", head_outputs, 2, "shape (heads, *seq, d_v)")
+    check_tensor("W_o", W_o, 0, "")
+    if len(head_outputs) == 0:
         raise ValueError(
             "head_outputs: expected shape (heads, *seq, d_v) with 1 head or more, "
             f"got {tuple(head_outputs.shape)}"
@@ -78,7 +82,7 @@ def attend_head_by_head(
     W_v: Float[Tensor, "heads d_model d_v"],
     W_o: Float[Tensor, "heads_times_d_v d_model"],
 ) -> HeadByHead:
-    """Compute multi-head self-attention one head after the other; keep every step.
+    """Compute multi-head self-attention head by head, and keep every step.
 
     Parameters
     ----------
@@ -96,6 +100,8 @@ def attend_head_by_head(
 
     Raises
     ------
+    TypeError
+        If an argument is not a tensor.
     ValueError
         If shapes do not fit.
 
@@ -103,11 +109,14 @@ def attend_head_by_head(
     ------
     Vaswani et al. 2017, "Attention Is All You Need", section 3.2.2.
     """
+    check_tensor("x", x, 2, "shape (seq, d_model)")
     if x.dim() != 2:
         raise ValueError(
             f"x: expected shape (seq, d_model), one sentence, got {tuple(x.shape)}"
         )
-    heads = W_q.shape[0] if W_q.dim() == 3 else 1
+    for name, matrices in (("W_q", W_q), ("W_k", W_k), ("W_v", W_v)):
+        check_tensor(name, matrices, 3, "shape (heads, d_model, width)")
+    heads = len(W_q)
     check_at_least("W_q: number of heads", heads)
     for name, matrices in (("W_q", W_q), ("W_k", W_k), ("W_v", W_v)):
         if matrices.dim() != 3 or matrices.shape[:2] != (heads, x.shape[-1]):
