@@ -1,9 +1,11 @@
 # `make` lists the commands. Everything is installed into .venv; a file there marks each step that is complete, so
 # that a step which failed or was interrupted is done again and one that succeeded is not.
 
-VENV := .venv
-BIN := $(VENV)/bin
+# Never from the command line or the environment: it is deleted by `make clean`.
+override VENV := .venv
+override BIN := $(VENV)/bin
 PORT ?= 8000
+comma := ,
 
 # One thread a process: the tests run two at a time, and sums come out in the same order on every machine.
 export OMP_NUM_THREADS := 1
@@ -25,10 +27,11 @@ help:
 	@echo 'make repository REPO=owner/name  set the address of the repository everywhere'
 	@echo 'make clean                       remove .venv and everything that was built'
 
-# An environment whose Python is gone (the system got another one) is made again.
+# An environment whose Python is gone (the system got another one) is made again; what it held goes with it.
 ifeq ($(wildcard $(BIN)/python),)
-$(shell rm -rf $(VENV))
+$(VENV)/.python: FORCE
 endif
+FORCE:
 
 # A Python of at least 3.11 that can make an environment: PYTHON=… if given, else the first that fits.
 $(VENV)/.python:
@@ -38,7 +41,7 @@ $(VENV)/.python:
 	        | grep -q '^fits$$'; then found=$$candidate; break; fi; \
 	done; \
 	if [ -z "$$found" ]; then \
-	    echo 'The book needs Python 3.11 or newer and found none: install one, or name it with PYTHON=/path/to/python3.' >&2; \
+	    echo '$(if $(PYTHON),PYTHON=$(PYTHON) is no Python 3.11 or newer.,The book needs Python 3.11 or newer and found none: install one$(comma) or name it with PYTHON=/path/to/python3.)' >&2; \
 	    exit 1; \
 	fi; \
 	if ! "$$found" -c 'import ensurepip, venv' 2>/dev/null; then \
@@ -54,10 +57,13 @@ $(VENV)/.book: $(VENV)/.python requirements.txt
 	@$(BIN)/python -m pip install --quiet --constraint requirements.txt jupyter-book sphinx-mathjax-offline
 	@touch $@
 
-# Everything, and the package itself, in place: an edit under code/ counts at once.
-$(VENV)/.code: $(VENV)/.book requirements.txt pyproject.toml
+$(VENV)/.tools: $(VENV)/.book requirements.txt
 	@echo 'Installing torch and everything else that runs code (the first time this takes some minutes) …'
 	@$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	@touch $@
+
+# The package itself, in place: an edit under code/ counts at once.
+$(VENV)/.code: $(VENV)/.tools pyproject.toml
 	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -73,7 +79,8 @@ test: book $(VENV)/.code
 serve:
 	@test -f _build/html/index.html || { echo 'There is no built site yet: run make book first.' >&2; exit 1; }
 	@echo 'http://127.0.0.1:$(PORT)/ (stop with Ctrl-C)'
-	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html
+	@$(BIN)/python -m http.server $(PORT) --bind 127.0.0.1 --directory _build/html 2>.venv/serve.log || \
+	    { tail -n 1 .venv/serve.log >&2; echo 'Choose another port: make serve PORT=8001' >&2; exit 1; }
 
 notebooks: $(VENV)/.code
 	$(BIN)/python tools/notebooks.py $(NB)
@@ -84,14 +91,17 @@ figures: $(VENV)/.code
 lint: $(VENV)/.code
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+	$(BIN)/python tools/notebooks.py --check
 
 # Asked first, so that a forgotten name costs nothing.
 ifeq ($(filter repository,$(MAKECMDGOALS))$(REPO),repository)
 $(error Name the repository: make repository REPO=owner/name)
 endif
 
+# Through the environment, so that no shell reads the name.
+repository: export REPO := $(REPO)
 repository: $(VENV)/.python
-	@$(BIN)/python tools/repository.py '$(REPO)'
+	@$(BIN)/python tools/repository.py "$$REPO"
 
 clean:
 	rm -rf $(VENV) _build build code/*.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-import claims
+import find_claims
 import notebooks as tool
 import repository
 
@@ -24,7 +24,7 @@ MAX_BYTES = 600_000
 MAX_LINES = 25
 PAGE_WIDTH = 84  # characters of code that a page shows between its sidebars
 
-# What chapters share. A module of a chapter may import these and the modules of earlier chapters.
+# Pages that are no chapters.
 PAGES_WITHOUT_MODULE = {"index", "notation", "claims"}
 
 
@@ -70,9 +70,19 @@ def test_names_of_notebooks(root):
 def test_each_chapter_has_its_module_and_tests(root):
     for slug in chapters(root):
         assert (root / PACKAGE / f"{slug}.py").is_file(), f"no {PACKAGE}/{slug}.py"
-        assert (root / "tests" / f"test_{slug}.py").is_file(), (
-            f"no tests/test_{slug}.py"
+        tests = root / "tests" / f"test_{slug}.py"
+        assert tests.is_file(), f"no tests/test_{slug}.py"
+        assert "def test_" in tests.read_text(encoding="utf-8"), f"no test in {tests}"
+
+
+def test_the_readme_and_the_index_link_every_chapter_on_colab(root):
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    index = (root / "chapters" / "index.md").read_text(encoding="utf-8")
+    for path in chapters(root).values():
+        assert repository.colab_link(f"chapters/{path.stem}") in readme, (
+            f"README.md does not link {path.stem} on Colab"
         )
+        assert f"{{colab}}`{path.stem}`" in index, f"index.md does not link {path.stem}"
 
 
 def test_each_figure_belongs_to_a_page(root):
@@ -322,7 +332,7 @@ def test_each_page_has_a_description_for_search_engines(root):
 
 def test_claims_are_sentences_and_can_fail(notebook):
     for number, cell in enumerate(code_cells(notebook), start=1):
-        for claim in claims.find_claims(source(cell)):
+        for claim in find_claims.find_claims(source(cell)):
             assert claim.sentence is not None, (
                 f"code cell {number}: a claim must be one literal string"
             )
@@ -339,14 +349,14 @@ def test_claims_are_sentences_and_can_fail(notebook):
 
 
 def test_each_chapter_makes_a_claim(notebook):
-    assert any(claims.find_claims(source(cell)) for cell in code_cells(notebook))
+    assert any(find_claims.find_claims(source(cell)) for cell in code_cells(notebook))
 
 
 def test_claims_are_unique(root):
     anchors = {}
     for path in chapters(root).values():
         for cell in code_cells(path):
-            for claim in claims.find_claims(source(cell)):
+            for claim in find_claims.find_claims(source(cell)):
                 where = f"{path.name}: {claim.sentence}"
                 assert claim.anchor not in anchors, (
                     f"{where} | {anchors.get(claim.anchor)}"
@@ -536,3 +546,20 @@ def test_shown_sources_and_prints_fit_the_page(notebook):
             assert line.startswith("✓") or len(line) <= PAGE_WIDTH, (
                 f"code cell {number} shows a line of {len(line)} characters: {line}"
             )
+
+
+def test_each_printed_tick_is_a_claim_of_its_cell(notebook):
+    for number, cell, output in outputs(notebook):
+        claimed = [claim.sentence for claim in find_claims.find_claims(source(cell))]
+        for line in "".join(output.get("text", "")).splitlines():
+            if "✓" in line:
+                assert line.removeprefix("✓ ") in claimed, (
+                    f"code cell {number} prints a tick that no claim of it made: {line}"
+                )
+
+
+def test_pictures_are_stored_as_svg_alone(notebook):
+    """Nbval compares SVG; a stored PNG or JPEG it would take unseen."""
+    for number, _, output in outputs(notebook):
+        kinds = {kind for kind in output.get("data", {}) if kind.startswith("image/")}
+        assert kinds <= {"image/svg+xml"}, f"code cell {number} stores {kinds}"

@@ -221,7 +221,7 @@ def test_causal_mask_refuses_what_is_no_length(length):
 
 @pytest.mark.parametrize("x", [[[1.0]], "text", np.ones((2, 3))])
 def test_module_refuses_what_is_no_tensor(x):
-    with pytest.raises(TypeError, match="x: expected a torch.Tensor, got"):
+    with pytest.raises(TypeError, match=r"x: expected a torch\.Tensor, got"):
         mha.SingleHeadAttention(3)(x)
 
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from bs4 import BeautifulSoup
 
-import claims
+import find_claims
 import repository
 
 SITE = repository.ROOT / "_build" / "html"
@@ -155,6 +155,17 @@ def test_nothing_comes_from_another_host():
         for element in soup.find_all("link"):
             if FETCHED_LINKS & set(element.get("rel", [])):
                 outside.append((path.name, element.get("href", "")))
+        for element in soup.find_all(True):
+            for attribute in ("src", "srcset", "poster", "data"):
+                outside.append((path.name, str(element.get(attribute, ""))))
+        for element in soup.find_all("script", src=False):
+            outside += [
+                (path.name, address)
+                for address in re.findall(
+                    r"(?:fetch|import|open|src\s*=)\s*\(?\s*['\"`]([^'\"`]*)",
+                    element.text,
+                )
+            ]
         for element in soup.find_all(style=True):
             outside += [
                 (path.name, address)
@@ -299,14 +310,14 @@ def test_each_page_has_its_descriptions(page):
     assert page.html["lang"] == "en"
 
 
-def all_claims() -> list[tuple[str, claims.Claim]]:
+def all_claims() -> list[tuple[str, find_claims.Claim]]:
     found = []
     for path in sorted(CHAPTERS.glob("*.ipynb")):
         for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
             if cell["cell_type"] == "code":
                 found += [
                     (path.stem, claim)
-                    for claim in claims.find_claims("".join(cell["source"]))
+                    for claim in find_claims.find_claims("".join(cell["source"]))
                 ]
     return found
 

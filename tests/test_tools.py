@@ -11,7 +11,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-import claims
+import find_claims
 import inline_svg
 import notebooks as tool
 import repository
@@ -127,7 +127,9 @@ def test_the_check_of_the_address_says_what_to_do(root):
 
 
 def make(*sources: str) -> nbformat.NotebookNode:
-    cells = [nbformat.v4.new_code_cell(source) for source in ("pass", *sources)]
+    cells = [
+        nbformat.v4.new_code_cell(source) for source in ("# Set-up: old", *sources)
+    ]
     return nbformat.v4.new_notebook(cells=cells)
 
 
@@ -173,6 +175,22 @@ def test_the_normal_form():
     assert tool.dumps(tool.normalise(normal)) == tool.dumps(normal)
     assert "√" in tool.dumps(normal)
     assert tool.dumps(normal).endswith("}\n")
+
+
+def test_the_first_cell_of_an_author_is_kept():
+    notebook = nbformat.v4.new_notebook(
+        cells=[
+            nbformat.v4.new_markdown_cell("# A title"),
+            nbformat.v4.new_code_cell("answer = 42"),
+        ]
+    )
+    normal = tool.normalise(notebook)
+    title, setup, own = normal.cells
+    assert title.source == "# A title"
+    assert setup.source == tool.setup_cell()
+    assert own.source == "answer = 42"
+    assert (setup.execution_count, own.execution_count) == (1, 2)
+    assert tool.dumps(tool.normalise(normal)) == tool.dumps(normal)
 
 
 def test_reading_and_writing_changes_nothing(notebook):
@@ -260,7 +278,7 @@ with mha.claim("True is true."):
 
 
 def test_claims_are_found_with_their_checks():
-    found = [(claim.sentence, claim.checked) for claim in claims.find_claims(CELL)]
+    found = [(claim.sentence, claim.checked) for claim in find_claims.find_claims(CELL)]
     assert found == [
         ("Rows sum to 1: Σ = 1.", True),
         ("Two parts.", True),
@@ -269,9 +287,9 @@ def test_claims_are_found_with_their_checks():
         ("It raises.", True),
         ("True is true.", False),
     ]
-    assert claims.find_claims(CELL)[0].anchor == "claim-rows-sum-to-1-σ-1"
-    assert claims.find_claims("this is no Python") == []
-    assert claims.slug("«d_k» is 64!") == "d-k-is-64"
+    assert find_claims.find_claims(CELL)[0].anchor == "claim-rows-sum-to-1-σ-1"
+    assert find_claims.find_claims("this is no Python") == []
+    assert find_claims.slug("«d_k» is 64!") == "d-k-is-64"
 
 
 # Pictures --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mha import widgets
-from mha.figures.saturation import WIDTHS, mean_sorted_weights
+from mha.measures import WIDTHS, mean_sorted_weights
 
 
 def test_controls_redraw_with_their_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-import claims
+import find_claims
 import inline_svg
 import repository
 
@@ -169,7 +169,7 @@ def mark_claims(app: Sphinx, doctree: nodes.document) -> None:
         )
         anchors = {
             claim.sentence: claim.anchor
-            for claim in claims.find_claims(source)
+            for claim in find_claims.find_claims(source)
             if claim.sentence
         }
         # No code runs here, so a claim counts only if the stored output says that it held.
@@ -238,7 +238,7 @@ def _is_cell(node: nodes.Node, kind: str) -> bool:
 def _split_output(
     output: nodes.literal_block, anchors: dict[str, str]
 ) -> list[nodes.Node]:
-    """Return a printed text with each line that begins with a tick as a sentence of its own."""
+    """Return a printed text with each proved claim as a sentence of its own."""
     parts: list[nodes.Node] = []
     rest: list[str] = []
 
@@ -251,20 +251,19 @@ def _split_output(
         rest.clear()
 
     for line in output.astext().rstrip("\n").split("\n"):
-        if not line.startswith(TICK):
+        sentence = line.removeprefix(TICK).strip()
+        if not line.startswith(TICK) or sentence not in anchors:
             rest.append(line)
             continue
         flush()
-        sentence = line.removeprefix(TICK).strip()
         paragraph = nodes.paragraph("", "", classes=["mha-claim"])
         paragraph += nodes.inline("", TICK.strip(), classes=["mha-tick"])
         paragraph += nodes.Text(" " + sentence)
-        if sentence in anchors:
-            # A link to itself, to copy from.
-            paragraph += nodes.Text(" ")
-            paragraph += nodes.reference(
-                "", "#", refid=anchors[sentence], classes=["mha-claim-link"]
-            )
+        # A link to itself, to copy from.
+        paragraph += nodes.Text(" ")
+        paragraph += nodes.reference(
+            "", "#", refid=anchors[sentence], classes=["mha-claim-link"]
+        )
         parts.append(paragraph)
     flush()
     return parts

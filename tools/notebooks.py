@@ -30,6 +30,7 @@ CELL_TIMEOUT = 300
 
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
+SETUP_MARK = "# Set-up:"  # how the set-up cell begins, and no other
 SETUP = """\
 # Set-up: where the book's package is missing (as on Colab), this installs it;
 # elsewhere it only imports.
@@ -104,6 +105,11 @@ def normalise(
     code_cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if code_cells:
         first = code_cells[0]
+        if not first.source.startswith(SETUP_MARK):
+            # The author's own code: the set-up cell goes before it.
+            first = nbformat.v4.new_code_cell()
+            notebook.cells.insert(notebook.cells.index(code_cells[0]), first)
+            code_cells.insert(0, first)
         first.source = setup_cell(root)
         first.metadata["tags"] = sorted({*first.metadata.get("tags", []), "hide-input"})
         first.metadata["mystnb"] = {"code_prompt_show": "Show the set-up"}

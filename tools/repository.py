@@ -48,11 +48,10 @@ def validate(repository: str) -> str:
 
 
 def files(root: Path = ROOT) -> list[Path]:
-    """Return the files that may hold the address."""
-    fixed = [root / name for name in ("pyproject.toml", "_config.yml", "README.md")]
-    return fixed + sorted(
-        [*(root / "chapters").glob("*.md"), *(root / "chapters").glob("*.ipynb")]
-    )
+    """Return the files that may hold the address; pyproject.toml last, so that a rewrite can be repeated."""
+    pages = [*(root / "chapters").glob("*.md"), *(root / "chapters").glob("*.ipynb")]
+    names = ("_config.yml", "README.md", "pyproject.toml")
+    return sorted(pages) + [root / name for name in names]
 
 
 def rewrite(repository: str, root: Path = ROOT) -> list[Path]:

@@ -123,7 +123,7 @@ class AttentionCost(NamedTuple):
 def attention_cost(
     seq: int, d_model: int, num_heads: int, d_k: int | None = None
 ) -> AttentionCost:
-    """Count parameters, matrix-product FLOPs and scores of multi-head self-attention.
+    """Count what multi-head self-attention holds and computes.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def attention_cost(
 def influence(
     function: Callable[[Tensor], Tensor], x: Float[Tensor, "batch seq d_model"]
 ) -> Bool[Tensor, "output input"]:
-    """Change one input token at a time, and tell which output tokens that changes.
+    """Change one input token at a time, and tell which output tokens change.
 
     Two tests in one: with a causal mask nothing may stand above the diagonal (no leak from the future), and
     everything below it must be reached (a wrong split of the heads leaves holes there).
@@ -193,10 +193,10 @@ def influence(
         If ``x`` has fewer than three axes.
     """
     check_tensor("x", x, 3, "shape (batch, seq, d_model)")
-    # A change as large as the numbers themselves, and another one for each feature, so
-    # that no sum over the features is left as it was.
+    # A change as large as the numbers themselves, and another one for each feature,
+    # so that no sum over the features is left as it was.
     size = x.detach().abs().amax().clamp(min=1.0) if x.numel() else 1.0
-    push = size * torch.linspace(1.0, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
+    push = size * torch.linspace(1.0, 2.0, x.shape[-1], device=x.device).to(x.dtype)
     columns = []
     with torch.no_grad():
         before = function(x.clone()).clone()
@@ -204,7 +204,7 @@ def influence(
             changed = x.clone()
             changed[..., token, :] += push
             after = function(changed)  # (batch, output, …)
-            # To the last digit, and NaN is equal to NaN: nothing is too small to count.
+            # To the last digit, and NaN equals NaN: nothing is too small to count.
             same = (after == before) | (after.isnan() & before.isnan())
             columns.append(~same.transpose(0, 1).flatten(1).all(dim=1))  # (output,)
     return torch.stack(columns, dim=1)

@@ -61,7 +61,7 @@ def causal_mask(
 def attention_weights(
     scores: Float[Tensor, "*batch query key"],
 ) -> Float[Tensor, "*batch query key"]:
-    """Turn scores into weights: softmax over the keys, zeros where no key may be seen.
+    """Turn scores into weights: a softmax that gives 0 where all is masked.
 
     A row of nothing but −∞ has no softmax (0/0 = NaN). Such a query attends to nothing, so its weights are 0 and
     no gradient flows through its row. Half types are summed in float32.
@@ -99,7 +99,7 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
 ) -> tuple[Float[Tensor, "*batch query d_v"], Float[Tensor, "*batch query key"]]:
-    """Give each query a weighted mean of the values: ``softmax(Q Kᵀ · scale) V``.
+    """Give each query a weighted mean of values: ``softmax(Q Kᵀ · scale) V``.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ def concat_heads(
     head_outputs: Float[Tensor, "heads *seq d_v"],
     W_o: Float[Tensor, "heads_times_d_v d_model"],
 ) -> tuple[Float[Tensor, "*seq heads_times_d_v"], Float[Tensor, "*seq d_model"]]:
-    """Lay the heads' outputs side by side and multiply by ``W_o``, which mixes them.
+    """Lay the heads' outputs side by side and multiply by ``W_o``.
 
     Parameters
     ----------

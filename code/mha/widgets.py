@@ -7,7 +7,8 @@ import ipywidgets
 import matplotlib.pyplot as plt
 from IPython.display import HTML, display
 
-from .figures.saturation import WIDTHS, mean_entropy, mean_sorted_weights, saturation
+from .figures.saturation import saturation
+from .measures import WIDTHS, mean_entropy, mean_sorted_weights
 from .palette import COLORS
 from .words import word
 

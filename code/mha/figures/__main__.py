@@ -1,4 +1,4 @@
-"""Write every picture of the book to ``figures/``: ``python -m mha.figures [FOLDER]``."""
+"""Write every picture of the book to ``figures/`` of its repository: ``python -m mha.figures``."""
 
 import sys
 from pathlib import Path
@@ -10,8 +10,10 @@ from . import pictures
 
 def main() -> None:
     """Draw all pictures and remove those that no drawing code makes any more."""
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "figures")
-    folder.mkdir(parents=True, exist_ok=True)
+    root = Path(__file__).resolve().parents[3]
+    if not (root / "_config.yml").is_file():
+        sys.exit(f"{root} is not the book's repository: run this from a clone of it")
+    folder = root / "figures"
     written = set()
     for name, draw in pictures():
         path = folder / f"{name}.svg"

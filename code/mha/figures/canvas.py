@@ -41,14 +41,14 @@ def canvas(width: float, height: float) -> tuple[Figure, Axes]:
 
 def label(
     axes: Axes, x: float, y: float, text: str, *, color: str = "ink", size: float = 11, align: str = "center",
-    bold: bool = False, rotation: float = 0, math: bool = True,
+    bold: bool = False, math: bool = True,
 ) -> None:  # fmt: skip
     """Write ``text`` with its middle at ``y``; ``color`` is a palette name or a hex colour."""
     # One line is set on its baseline, or words with and without tall letters would not stand level.
-    level = "\n" not in text and not rotation
+    level = "\n" not in text
     axes.text(
         x, y + 0.36 * size if level else y, text, color=COLORS.get(color, color), fontsize=size, ha=align,
-        va="baseline" if level else "center", rotation=rotation, rotation_mode="anchor" if rotation else "default",
+        va="baseline" if level else "center",
         fontweight="bold" if bold else "normal", parse_math=math, linespacing=1.35,
     )  # fmt: skip
 
@@ -74,13 +74,13 @@ def box(
 
 def arrow(
     axes: Axes, start: Point, end: Point, *, color: str = "muted", width: float = 1.3, head: float = 9,
-    curve: float = 0.0, dashed: bool = False,
+    curve: float = 0.0,
 ) -> None:  # fmt: skip
     """Draw an arrow from ``start`` to ``end``; ``curve`` bends it (0.3 is a clear arc)."""
     axes.add_patch(
         FancyArrowPatch(
             start, end, arrowstyle="-|>", mutation_scale=head, color=COLORS.get(color, color), linewidth=width,
-            shrinkA=0, shrinkB=0, connectionstyle=f"arc3,rad={curve}", linestyle="--" if dashed else "-",
+            shrinkA=0, shrinkB=0, connectionstyle=f"arc3,rad={curve}",
         )
     )  # fmt: skip
 

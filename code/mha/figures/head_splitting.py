@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..head_splitting import split_heads
+from ..measures import nearest_neighbours
 from ..palette import COLORS, head_color
 from ..plotting import draw_weights
 from ..style import STYLE_FILE
@@ -170,12 +171,6 @@ def subspaces(head_tokens: Tensor, tokens: list[str]) -> Figure:
                 word("head", number=head), color=head_color(head), fontweight="bold"
             )
     return figure
-
-
-def nearest_neighbours(points: Tensor) -> list[int]:
-    """Return, for each point of ``(tokens, width)``, the index of the nearest other."""
-    distances = torch.cdist(points, points)
-    return distances.fill_diagonal_(torch.inf).argmin(dim=1).tolist()
 
 
 def _plane(axes: Axes, points: Tensor, tokens: list[str], color: str) -> None:

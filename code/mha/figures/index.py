@@ -4,11 +4,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ..measures import UP, plane_keys, weights_of_it
 from ..palette import COLORS, head_color
 from ..sentence import KITTEN_TOKENS, RELATIONS
 from ..words import word
 from .canvas import arrow, box, canvas, cells, label
-from .kitten import UP, draw_relations, plane_keys, weights_of_it
+from .kitten import draw_relations
 
 ROWS_LEFT, ROWS_TOP, ROW_STEP, CELL = 88, 206, 30, 20.5
 

@@ -7,44 +7,15 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Circle
 
+from ..measures import KEY_LENGTH, QUERY_LENGTH
 from ..palette import COLORS, head_color
 from ..sentence import KITTEN_TOKENS, RELATIONS
-from ..single_head import scaled_dot_product_attention
 from ..words import word
 from .canvas import arrow, label
 
 RELATION_COLORS = {
     target: head_color(head) for head, target in enumerate(RELATIONS.values())
 }
-KEY_LENGTH = 3.0  # length of a key that a relation points to
-QUERY_LENGTH = (
-    2.4  # so that an aligned key scores 2.4 · 3 / √2 ≈ 5.1 and the small ones about 0
-)
-
-
-def plane_keys(angles: dict[str, float]) -> torch.Tensor:
-    """Return a key in the plane, ``(13, 2)``, for each token of the sentence.
-
-    Tokens in ``angles`` (in degrees) get a long key in that direction; all others lie near the middle.
-    """
-    keys = torch.zeros(len(KITTEN_TOKENS), 2, dtype=torch.float64)
-    for position, token in enumerate(KITTEN_TOKENS):
-        length = KEY_LENGTH if token in angles else 0.35
-        angle = math.radians(angles.get(token, 47.0 * position))
-        keys[position] = length * torch.tensor(
-            [math.cos(angle), math.sin(angle)], dtype=torch.float64
-        )
-    return keys
-
-
-def weights_of_it(query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-    """Return the 13 weights that one query in the plane gives to the keys."""
-    return scaled_dot_product_attention(query[None], keys, keys)[1][0]
-
-
-UP = torch.tensor([0.0, QUERY_LENGTH], dtype=torch.float64)
-APART = {"kitten": 90.0, "was": 210.0, "tired": 330.0}
-TOGETHER = {"kitten": 90.0, "was": 90.0, "tired": 90.0}
 
 
 def draw_plane(

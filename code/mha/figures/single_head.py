@@ -6,21 +6,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from ..measures import APART, TOGETHER, UP, plane_keys, weights_of_it
 from ..palette import COLORS
 from ..sentence import KITTEN_TOKENS, RELATIONS
 from ..style import STYLE_FILE
 from ..words import word
 from .canvas import canvas, label
-from .kitten import (
-    APART,
-    RELATION_COLORS,
-    TOGETHER,
-    UP,
-    draw_plane,
-    draw_relations,
-    plane_keys,
-    weights_of_it,
-)
+from .kitten import RELATION_COLORS, draw_plane, draw_relations
 from .saturation import saturation
 
 
