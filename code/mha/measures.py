@@ -71,6 +71,6 @@ def mean_entropy(d_k: int, scaled: bool) -> float:
 
 
 def nearest_neighbours(points: Tensor) -> list[int]:
-    """Return the index of each point's nearest other; points ``(tokens, width)``."""
+    """Return the index of each point's nearest neighbour: ``(tokens, width)``."""
     distances = torch.cdist(points, points)
     return distances.fill_diagonal_(torch.inf).argmin(dim=1).tolist()
