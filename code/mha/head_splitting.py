@@ -76,7 +76,7 @@ def combine_heads(
 def per_head_matrices(
     projection: nn.Linear, num_heads: int
 ) -> Float[Tensor, "heads d_model d_k"]:
-    """Return the matrices ``W_i`` of the formulas, cut out of one wide projection.
+    """Return the matrices ``W_i`` of the formulas, cut out of a wide projection.
 
     In the formulas tokens are rows and ``x W`` has the heads' matrices side by side as *column* blocks.
     ``nn.Linear`` stores the transpose, ``(out, in)``, so in ``projection.weight`` they are *row* blocks.

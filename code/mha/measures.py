@@ -43,20 +43,20 @@ QUERIES = 400  # what the means of the pictures are taken over
 
 
 def random_weights(d_k: int, scaled: bool, queries: int = QUERIES) -> Tensor:
-    """Return the weights, ``(queries, 12)``, of random queries, each over 12 random keys.
+    """Return weights of random queries, each over 12 random keys: ``(queries, 12)``.
 
     The numbers of all widths come from one draw, cut to width, so that turning ``d_k`` changes nothing else.
     """
     generator = torch.Generator().manual_seed(0)
     shape = (queries, KEYS + 1, max(WIDTHS))
-    vectors = torch.randn(shape, generator=generator, dtype=torch.float64)[..., :d_k]
-    query, key = vectors[:, :1], vectors[:, 1:]
+    vectors = torch.randn(shape, generator=generator, dtype=torch.float64)
+    query, key = vectors[:, :1, :d_k], vectors[:, 1:, :d_k]
     scale = None if scaled else 1.0
     return scaled_dot_product_attention(query, key, key, scale=scale)[1][:, 0]
 
 
 def relative_entropy(weights: Tensor) -> Tensor:
-    """Return each row's entropy divided by that of the uniform row: 1 = uniform, 0 = one key."""
+    """Return each row's entropy, divided by that of the uniform row."""
     return torch.special.entr(weights).sum(dim=-1) / math.log(weights.shape[-1])
 
 

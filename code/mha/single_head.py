@@ -168,7 +168,7 @@ def scaled_dot_product_attention(
 
 
 class SingleHeadAttention(nn.Module):
-    """One head with its three projections: what a token asks, what it offers, and what it hands over.
+    """One head: three projections, and attention between what they make.
 
     Parameters
     ----------

@@ -181,11 +181,12 @@ def _plane(axes: Axes, points: Tensor, tokens: list[str], color: str) -> None:
     axes.plot(*points.T.tolist(), "o", color=color)
     for point, token in zip(points.tolist(), tokens, strict=True):
         axes.annotate(
-            token, point, xytext=(5, 6), textcoords="offset points", parse_math=False
-        )
+            token, point, xytext=(5, 6), textcoords="offset points", parse_math=False,
+            bbox={"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 0.5},
+        )  # fmt: skip
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.margins(0.45, 0.35)
+    axes.margins(0.45, 0.5)
     axes.set_aspect("equal", adjustable="datalim")
     for side in axes.spines.values():
         side.set(visible=True, color=COLORS["line"])

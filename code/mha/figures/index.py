@@ -53,21 +53,21 @@ def overview() -> Figure:
         _strip(axes, 402, top, [head] * 3)
     # The middle of the last line: concatenated, mixed, output.
     line = ROWS_TOP + 3 * ROW_STEP + 38
-    arrow(axes, (431, line - 46), (431, line - 12))
+    arrow(axes, (421, line - 46), (421, line - 12))
     label(
         axes,
-        422,
+        412,
         line - 28,
         word("concatenate"),
         size=10.5,
         align="right",
         color="muted",
     )
-    _strip(axes, 286, line - 10, [0, 0, 0, 1, 1, 1, 2, 2, 2])
-    arrow(axes, (281, line), (240, line))
-    box(axes, 192, line - 15, 44, 30, "$W^O$")
-    arrow(axes, (187, line), (152, line))
-    _strip(axes, ROWS_LEFT, line - 10, [None] * 3)
+    _strip(axes, 316, line - 10, [0, 0, 0, 1, 1, 1, 2, 2, 2])
+    arrow(axes, (311, line), (292, line))
+    box(axes, 246, line - 15, 42, 30, "$W^O$")
+    arrow(axes, (241, line), (220, line))
+    _strip(axes, ROWS_LEFT, line - 10, [None] * 9)
     label(axes, ROWS_LEFT - 8, line, word("output"), align="right", size=10.5)
     return figure
 
@@ -75,7 +75,7 @@ def overview() -> Figure:
 def _strip(axes: Axes, x: float, y: float, heads: list[int | None]) -> None:
     """Draw a vector as a row of empty cells, each in the colour of the head it comes from."""
     colors = ["ink" if head is None else head_color(head) for head in heads]
-    width = 58 / 3 if len(heads) == 3 else 18
+    width = 58 / 3 if len(heads) == 3 else 14
     cells(
         axes,
         x,

@@ -41,7 +41,7 @@ def _row(
 ) -> None:
     _title(axes, top, left, right)
     draw_plane(axes, 66, top + 78, 38, keys, query)
-    _bars(axes, top + 122, 88, weights_of_it(query, keys))
+    _bars(axes, top + 112, 44, weights_of_it(query, keys))
 
 
 def _bars(axes: Axes, base: float, height: float, weights: torch.Tensor) -> None:
@@ -78,7 +78,7 @@ def _bars(axes: Axes, base: float, height: float, weights: torch.Tensor) -> None
 
 def compromise() -> Figure:
     """One query and three relations: keys apart, keys together, and a head for each."""
-    figure, axes = canvas(468, 516)
+    figure, axes = canvas(468, 524)
     together, apart = plane_keys(TOGETHER), plane_keys(APART)
     _row(
         axes,
@@ -92,15 +92,15 @@ def compromise() -> Figure:
     _title(axes, 280, word("three_heads"), word("mixture_separate"))
     for head, (relation, target) in enumerate(RELATIONS.items()):
         keys = plane_keys({target: 90.0})
-        top = 302 + head * 50
-        draw_plane(axes, 66, top + 24, 20, keys, UP, names=False)
-        _bars(axes, top + 44, 38, weights_of_it(UP, keys))
-        label(axes, BARS_LEFT + 5.5 * BAR_STEP, top + 22, word(f"relation_{relation}"), color=RELATION_COLORS[target],
+        top = 302 + head * 54
+        draw_plane(axes, 66, top + 27, 20, keys, UP, names=False)
+        _bars(axes, top + 48, 44, weights_of_it(UP, keys))
+        label(axes, BARS_LEFT + 5.5 * BAR_STEP, top + 28, word(f"relation_{relation}"), color=RELATION_COLORS[target],
               size=10.5)  # fmt: skip
     for position, token in enumerate(KITTEN_TOKENS):
         strong = token in RELATION_COLORS
         axes.text(
-            BARS_LEFT + (position + 0.5) * BAR_STEP, 453, token, rotation=90, ha="center", va="top", fontsize=10.5,
+            BARS_LEFT + (position + 0.5) * BAR_STEP, 462, token, rotation=90, ha="center", va="top", fontsize=10.5,
             color=RELATION_COLORS.get(token, COLORS["ink"]), fontweight="bold" if strong else "normal",
         )  # fmt: skip
     return figure
