@@ -238,11 +238,10 @@ class SingleHeadAttention(nn.Module):
         ValueError
             If the width of ``x`` is not ``d_model``, or the mask does not fit.
         """
-        check_tensor("x", x, 2, f"shape (*batch, seq, {self.d_model})")
+        layout = f"shape (*batch, seq, {self.d_model})"
+        check_tensor("x", x, 2, layout)
         if x.shape[-1] != self.d_model:
-            raise ValueError(
-                f"x: expected shape (*batch, seq, {self.d_model}), got {tuple(x.shape)}"
-            )
+            raise ValueError(f"x: expected {layout}, got {tuple(x.shape)}")
         if not x.is_floating_point():
             raise TypeError(f"x: expected a floating-point tensor, got {x.dtype}")
         return scaled_dot_product_attention(

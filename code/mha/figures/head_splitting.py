@@ -186,8 +186,12 @@ def _plane(axes: Axes, points: Tensor, tokens: list[str], color: str) -> None:
         )  # fmt: skip
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.margins(0.45, 0.5)
-    axes.set_aspect("equal", adjustable="datalim")
+    # A square around the points, with room for the names.
+    middle = (points.amin(dim=0) + points.amax(dim=0)) / 2
+    half = 0.72 * (points.amax(dim=0) - points.amin(dim=0)).max().item()
+    axes.set_xlim(middle[0].item() - half, middle[0].item() + half)
+    axes.set_ylim(middle[1].item() - half, middle[1].item() + half)
+    axes.set_aspect("equal")
     for side in axes.spines.values():
         side.set(visible=True, color=COLORS["line"])
 
