@@ -43,7 +43,7 @@ QUERIES = 400  # what the means of the pictures are taken over
 
 
 def random_weights(d_k: int, scaled: bool, queries: int = QUERIES) -> Tensor:
-    """Return weights of random queries, each over 12 random keys: ``(queries, 12)``.
+    """Return the weights of random queries over 12 keys each: ``(queries, 12)``.
 
     The numbers of all widths come from one draw, cut to width, so that turning ``d_k`` changes nothing else.
     """

@@ -174,21 +174,23 @@ def subspaces(head_tokens: Tensor, tokens: list[str]) -> Figure:
 
 
 def _plane(axes: Axes, points: Tensor, tokens: list[str], color: str) -> None:
-    for start, end in enumerate(nearest_neighbours(points)):
+    neighbours = nearest_neighbours(points)
+    axes.plot(*points.T.tolist(), "o", color=color)
+    for start, (token, end) in enumerate(zip(tokens, neighbours, strict=True)):
         axes.plot(
             *points[[start, end]].T.tolist(), color=color, linewidth=1.4, alpha=0.6
         )
-    axes.plot(*points.T.tolist(), "o", color=color)
-    for point, token in zip(points.tolist(), tokens, strict=True):
+        # The name stands on the side where the line to the neighbour does not go.
+        right = points[end, 0] < points[start, 0]
         axes.annotate(
-            token, point, xytext=(5, 6), textcoords="offset points", parse_math=False,
-            bbox={"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 0.5},
+            token, points[start].tolist(), xytext=(7 if right else -7, 0), textcoords="offset points",
+            ha="left" if right else "right", va="center", parse_math=False,
         )  # fmt: skip
     axes.set_xticks([])
     axes.set_yticks([])
     # A square around the points, with room for the names.
     middle = (points.amin(dim=0) + points.amax(dim=0)) / 2
-    half = 0.72 * (points.amax(dim=0) - points.amin(dim=0)).max().item()
+    half = 0.95 * (points.amax(dim=0) - points.amin(dim=0)).max().item()
     axes.set_xlim(middle[0].item() - half, middle[0].item() + half)
     axes.set_ylim(middle[1].item() - half, middle[1].item() + half)
     axes.set_aspect("equal")
