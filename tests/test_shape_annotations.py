@@ -50,7 +50,36 @@ def valid_calls(package):
         with package.claim("It holds."):
             assert True
 
+    heads = package.MultiHeadAttention(4, 2)
+    cross = package.MultiHeadAttention(4, 2, kdim=3, vdim=5)
+    block = package.TransformerBlock(4, 2, 8)
+    lengths = torch.tensor([2, 5])
+
     return {
+        "MultiHeadAttention": [
+            lambda: heads(x),
+            lambda: heads(x[0], is_causal=True),
+            lambda: heads(x, x[:, :3], need_weights=False),
+            lambda: heads(
+                x, mask=torch.zeros(2, 5, 5), is_causal=True, need_weights=False
+            ),
+            lambda: cross(x, torch.rand(2, 6, 3), torch.rand(2, 6, 5)),
+            lambda: package.MultiHeadAttention.from_torch(heads.to_torch())(x),
+        ],
+        "TransformerBlock": [
+            lambda: block(x),
+            lambda: block(x[0], torch.ones(5, 5).bool(), is_causal=True),
+        ],
+        "padding_mask": [
+            lambda: package.padding_mask(lengths, 5),
+            lambda: package.padding_mask(lengths[:0], 0),
+        ],
+        "combine_masks": [
+            lambda: package.combine_masks(torch.ones(5, 5).bool()),
+            lambda: package.combine_masks(
+                package.padding_mask(lengths, 5), torch.zeros(5, 5)
+            ),
+        ],
         "scaled_dot_product_attention": [
             lambda: attend(q, k, v),
             lambda: attend(q[0, 0], k[0, 0], v[0, 0]),

@@ -10,21 +10,28 @@ from .head_splitting import (
     per_head_matrices,
     split_heads,
 )
+from .masking import combine_masks, padding_mask
+from .multi_head import MultiHeadAttention
 from .plotting import plot_attention
 from .single_head import SingleHeadAttention, causal_mask, scaled_dot_product_attention
 from .style import use_book_style
+from .transformer_block import TransformerBlock
 from .two_heads import attend_head_by_head, concat_heads
 
 __all__ = [
+    "MultiHeadAttention",
     "SingleHeadAttention",
+    "TransformerBlock",
     "attend_head_by_head",
     "attention_cost",
     "causal_mask",
     "claim",
     "combine_heads",
+    "combine_masks",
     "concat_heads",
     "count_parameters",
     "influence",
+    "padding_mask",
     "per_head_matrices",
     "plot_attention",
     "scaled_dot_product_attention",

@@ -105,3 +105,31 @@ def check_mask(mask: Tensor, scores_shape: Sequence[int]) -> None:
             f"mask: expected shape {expected[-2:]} (query, key) or one that broadcasts axis by axis to the "
             f"scores' {expected}, got {tuple(mask.shape)}"
         )
+
+
+def check_module_inputs(
+    query: Tensor, key: Tensor, value: Tensor, widths: tuple[int, int, int]
+) -> None:
+    """Raise unless all are ``(batch, length, width)`` or ``(length, width)``, of these widths, and fit each other."""
+    for name, tensor, width in zip(
+        ("query", "key", "value"), (query, key, value), widths, strict=True
+    ):
+        layout = f"shape (batch, length, {width}) or (length, {width})"
+        check_tensor(name, tensor, 2, layout)
+        if not tensor.is_floating_point():
+            raise TypeError(
+                f"{name}: expected a floating-point tensor, got {tensor.dtype}"
+            )
+        if tensor.dim() > 3 or tensor.shape[-1] != width:
+            raise ValueError(f"{name}: expected {layout}, got {tuple(tensor.shape)}")
+        if tensor.shape[:-2] != query.shape[:-2]:
+            raise ValueError(
+                f"{name}: expected the query's batch axes {tuple(query.shape[:-2])}, "
+                f"got {tuple(tensor.shape[:-2])} (query {tuple(query.shape)}, "
+                f"{name} {tuple(tensor.shape)})"
+            )
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"value: expected length {key.shape[-2]}, the key's, got "
+            f"{value.shape[-2]} (key {tuple(key.shape)}, value {tuple(value.shape)})"
+        )
