@@ -177,7 +177,7 @@ BUGS = {
 # Imports what is slow once, then forks: each child takes its own copy of the package and runs one test.
 DRIVER = """
 import json, os, sys
-import hypothesis, matplotlib.pyplot, pytest, torch
+import hypothesis.strategies, IPython.display, jaxtyping, matplotlib.pyplot, nbval, pytest, torch
 results = {}
 for name, (folder, test) in json.loads(sys.argv[1]).items():
     child = os.fork()
@@ -186,7 +186,13 @@ for name, (folder, test) in json.loads(sys.argv[1]).items():
         quiet = os.open(os.devnull, os.O_WRONLY)
         os.dup2(quiet, 1), os.dup2(quiet, 2)
         options = ["-x", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        os._exit(int(pytest.main([*options, test])))
+        # Hypothesis and others are imported already, on purpose.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        code = 99  # a crash must not look like a test that failed
+        try:
+            code = int(pytest.main([*options, test]))
+        finally:
+            os._exit(code)
     results[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 print(json.dumps(results))
 """
