@@ -126,8 +126,8 @@ BUGS = {
     ),
     "mask forgotten beside causal": Bug(
         "fast_path.py",
-        "mask & keep if both",
-        "keep if both",
+        "mask & keep if is_bool",
+        "keep if is_bool",
         "test_multi_head.py::test_every_path_gives_what_a_loop_gives",
     ),
     "causal although not asked": Bug(

@@ -53,23 +53,40 @@ def check_tensor(name: str, tensor: Tensor, least: int, layout: str) -> None:
         raise ValueError(f"{name}: expected {layout}, got shape {tuple(tensor.shape)}")
 
 
+def check_float_tensor(name: str, tensor: Tensor, least: int, layout: str) -> None:
+    """Raise unless ``tensor`` is a floating-point tensor with at least ``least`` axes."""
+    check_tensor(name, tensor, least, layout)
+    if not tensor.is_floating_point():
+        raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+
+
+def check_same_batch(name: str, tensor: Tensor, query: Tensor) -> None:
+    """Raise unless all axes before (length, width) are the query's."""
+    if tensor.shape[:-2] != query.shape[:-2]:
+        raise ValueError(
+            f"{name}: expected the query's batch axes {tuple(query.shape[:-2])}, got "
+            f"{tuple(tensor.shape[:-2])} (query {tuple(query.shape)}, {name} {tuple(tensor.shape)})"
+        )
+
+
+def check_same_length(key: Tensor, value: Tensor) -> None:
+    """Raise unless there are as many values as keys."""
+    if key.shape[-2] != value.shape[-2]:
+        raise ValueError(
+            f"value: expected length {key.shape[-2]}, the key's, got {value.shape[-2]} "
+            f"(key {tuple(key.shape)}, value {tuple(value.shape)})"
+        )
+
+
 def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
     """Raise unless they fit: ``(*batch, query, d_k)``, ``(*batch, key, d_k)`` and ``(*batch, key, d_v)``."""
     for name, tensor in (("query", query), ("key", key), ("value", value)):
-        check_tensor(name, tensor, 2, "at least two axes (length, width)")
-        if not tensor.is_floating_point():
-            raise TypeError(
-                f"{name}: expected a floating-point tensor, got {tensor.dtype}"
-            )
+        check_float_tensor(name, tensor, 2, "at least two axes (length, width)")
         if tensor.dtype != query.dtype:
             raise TypeError(
                 f"{name}: expected the query's dtype {query.dtype}, got {tensor.dtype}"
             )
-        if tensor.shape[:-2] != query.shape[:-2]:
-            raise ValueError(
-                f"{name}: expected the query's batch axes {tuple(query.shape[:-2])}, got "
-                f"{tuple(tensor.shape[:-2])} (query {tuple(query.shape)}, {name} {tuple(tensor.shape)})"
-            )
+        check_same_batch(name, tensor, query)
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(
             f"key: expected width {query.shape[-1]}, the query's, got {key.shape[-1]} "
@@ -79,32 +96,7 @@ def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise ValueError(
             f"query: expected a width of at least 1, got shape {tuple(query.shape)}"
         )
-    if key.shape[-2] != value.shape[-2]:
-        raise ValueError(
-            f"value: expected length {key.shape[-2]}, the key's, got {value.shape[-2]} "
-            f"(key {tuple(key.shape)}, value {tuple(value.shape)})"
-        )
-
-
-def check_mask(mask: Tensor, scores_shape: Sequence[int]) -> None:
-    """Raise unless ``mask`` is boolean or floating and is ``(query, key)`` or broadcasts axis by axis to the scores."""
-    if not isinstance(mask, Tensor):
-        raise TypeError(f"mask: expected a torch.Tensor, got {type(mask).__name__}")
-    if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise TypeError(
-            f"mask: expected a boolean mask (True = may attend) or a floating-point bias, got {mask.dtype}; "
-            "for a 0/1 mask pass mask.bool()"
-        )
-    expected = tuple(scores_shape)
-    fits = tuple(mask.shape) == expected[-2:] or (
-        mask.dim() == len(expected)
-        and all(m in (1, s) for m, s in zip(mask.shape, expected, strict=True))
-    )
-    if not fits:
-        raise ValueError(
-            f"mask: expected shape {expected[-2:]} (query, key) or one that broadcasts axis by axis to the "
-            f"scores' {expected}, got {tuple(mask.shape)}"
-        )
+    check_same_length(key, value)
 
 
 def check_module_inputs(
@@ -115,21 +107,33 @@ def check_module_inputs(
         ("query", "key", "value"), (query, key, value), widths, strict=True
     ):
         layout = f"shape (batch, length, {width}) or (length, {width})"
-        check_tensor(name, tensor, 2, layout)
-        if not tensor.is_floating_point():
-            raise TypeError(
-                f"{name}: expected a floating-point tensor, got {tensor.dtype}"
-            )
+        check_float_tensor(name, tensor, 2, layout)
         if tensor.dim() > 3 or tensor.shape[-1] != width:
             raise ValueError(f"{name}: expected {layout}, got {tuple(tensor.shape)}")
-        if tensor.shape[:-2] != query.shape[:-2]:
-            raise ValueError(
-                f"{name}: expected the query's batch axes {tuple(query.shape[:-2])}, "
-                f"got {tuple(tensor.shape[:-2])} (query {tuple(query.shape)}, "
-                f"{name} {tuple(tensor.shape)})"
-            )
-    if key.shape[-2] != value.shape[-2]:
+        check_same_batch(name, tensor, query)
+    check_same_length(key, value)
+
+
+def check_mask_type(name: str, mask: Tensor) -> None:
+    """Raise unless ``mask`` is a tensor of booleans or of floating-point numbers."""
+    check_tensor(name, mask, 0, "")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(
+            f"{name}: expected a boolean mask (True = may attend) or a floating-point bias, got {mask.dtype}; "
+            "for a 0/1 mask pass mask.bool()"
+        )
+
+
+def check_mask(mask: Tensor, scores_shape: Sequence[int]) -> None:
+    """Raise unless ``mask`` is boolean or floating and is ``(query, key)`` or broadcasts axis by axis to the scores."""
+    check_mask_type("mask", mask)
+    expected = tuple(scores_shape)
+    fits = tuple(mask.shape) == expected[-2:] or (
+        mask.dim() == len(expected)
+        and all(m in (1, s) for m, s in zip(mask.shape, expected, strict=True))
+    )
+    if not fits:
         raise ValueError(
-            f"value: expected length {key.shape[-2]}, the key's, got "
-            f"{value.shape[-2]} (key {tuple(key.shape)}, value {tuple(value.shape)})"
+            f"mask: expected shape {expected[-2:]} (query, key) or one that broadcasts axis by axis to the "
+            f"scores' {expected}, got {tuple(mask.shape)}"
         )

@@ -45,9 +45,10 @@ def attend_without_weights(
     if mask is not None:
         if is_causal:
             keep = causal_mask(query_len, key_len, device=query.device)
-            both = mask.dtype == torch.bool
-            mask = mask & keep if both else mask.masked_fill(~keep, -torch.inf)
-        mask = mask if mask.dtype == torch.bool else mask.to(query.dtype)
+            is_bool = mask.dtype == torch.bool
+            mask = mask & keep if is_bool else mask.masked_fill(~keep, -torch.inf)
+        if mask.dtype != torch.bool:
+            mask = mask.to(query.dtype)
         return F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
     if not is_causal or query_len == 1:  # the last query sees everything
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .checks import check_at_least, check_tensor
+from .checks import check_at_least, check_mask_type, check_tensor
 from .single_head import causal_mask
 
 __all__ = ["causal_mask", "combine_masks", "padding_mask"]
@@ -60,9 +60,8 @@ def padding_mask(
             f"lengths: expected numbers from 0 to key_len {key_len}, got "
             f"{int(lengths.min())} to {int(lengths.max())}"
         )
-    keep = (
-        torch.arange(key_len, device=lengths.device) < lengths[:, None]
-    )  # (batch, key)
+    positions = torch.arange(key_len, device=lengths.device)
+    keep = positions < lengths[:, None]  # (batch, key)
     return keep[:, None, None, :]  # (batch, 1, 1, key)
 
 
@@ -94,13 +93,8 @@ def combine_masks(
     if not masks:
         raise ValueError("masks: expected at least one mask, got none")
     for number, mask in enumerate(masks):
-        check_tensor(f"masks[{number}]", mask, 2, "two to four axes")
-        if mask.dtype != torch.bool and not mask.is_floating_point():
-            raise TypeError(
-                f"masks[{number}]: expected a boolean mask (True = may attend) or a "
-                f"floating-point bias, got {mask.dtype}"
-            )
-        if mask.dim() > 4:
+        check_mask_type(f"masks[{number}]", mask)
+        if not 2 <= mask.dim() <= 4:
             raise ValueError(
                 f"masks[{number}]: expected two to four axes, got {tuple(mask.shape)}"
             )

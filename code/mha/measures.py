@@ -1,5 +1,6 @@
 """Measurements on which claims of the chapters and their pictures rest, each written once."""
 
+import functools
 import math
 
 import torch
@@ -36,7 +37,6 @@ UP = torch.tensor([0.0, QUERY_LENGTH], dtype=torch.float64)
 APART = {"kitten": 90.0, "was": 210.0, "tired": 330.0}
 TOGETHER = {"kitten": 90.0, "was": 90.0, "tired": 90.0}
 
-
 WIDTHS = (2, 4, 8, 16, 32, 64, 128, 256)
 KEYS = 12
 QUERIES = 400  # what the means of the pictures are taken over
@@ -65,6 +65,7 @@ def mean_sorted_weights(d_k: int, scaled: bool) -> Tensor:
     return random_weights(d_k, scaled).sort(dim=-1, descending=True).values.mean(dim=0)
 
 
+@functools.cache  # a curve asks for all widths again each time a control moves
 def mean_entropy(d_k: int, scaled: bool) -> float:
     """Return the mean relative entropy of 400 queries."""
     return relative_entropy(random_weights(d_k, scaled)).mean().item()

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from .checks import (
     check_at_least,
+    check_float_tensor,
     check_mask,
     check_number,
     check_probability,
     check_query_key_value,
-    check_tensor,
 )
 
 
@@ -239,11 +239,9 @@ class SingleHeadAttention(nn.Module):
             If the width of ``x`` is not ``d_model``, or the mask does not fit.
         """
         layout = f"shape (*batch, seq, {self.d_model})"
-        check_tensor("x", x, 2, layout)
+        check_float_tensor("x", x, 2, layout)
         if x.shape[-1] != self.d_model:
             raise ValueError(f"x: expected {layout}, got {tuple(x.shape)}")
-        if not x.is_floating_point():
-            raise TypeError(f"x: expected a floating-point tensor, got {x.dtype}")
         return scaled_dot_product_attention(
             self.W_q(x), self.W_k(x), self.W_v(x), mask, is_causal=is_causal
         )
