@@ -1,5 +1,6 @@
 """The book's style: pictures that are the same text each time, and nothing changed by a mistake."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -142,16 +143,37 @@ def test_every_entry_of_the_style_file_is_known_to_matplotlib():
         )
 
 
-def test_notebooks_draw_svg(monkeypatch):
-    import IPython
-    import matplotlib_inline.backend_inline as inline
+def test_coordinates_have_two_decimals_and_scales_keep_theirs():
+    svg = to_svg(draw())
+    numbers = [
+        number
+        for place in re.findall(r' (?:d|x|y)="([^"]+)"|translate\(([^)]+)\)', svg)
+        for number in re.findall(r"-?\d+\.?\d*", "".join(place))
+    ]
+    assert len(numbers) > 100
+    assert all(len(number.partition(".")[2]) <= 2 for number in numbers)
+    assert "-0" not in numbers
+    assert "scale(0.015625)" in svg  # 1/64: how glyphs are stored
 
-    calls = []
-    monkeypatch.setattr(IPython, "get_ipython", lambda: object())
+
+def test_notebooks_draw_the_same_svg(monkeypatch):
+    import IPython
+    from IPython.core.formatters import DisplayFormatter
+    from matplotlib.figure import Figure
+
+    class Shell:
+        display_formatter = DisplayFormatter()
+
+    shell, formats = Shell(), []
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
     monkeypatch.setattr(
-        inline,
-        "set_matplotlib_formats",
-        lambda *formats, **options: calls.append((formats, options)),
+        "matplotlib_inline.backend_inline.set_matplotlib_formats",
+        lambda *names: formats.append(names),
     )
     mha.use_book_style()
-    assert calls == [(("svg",), {"metadata": {"Date": None, "Creator": None}})]
+    assert formats == [("svg",)]
+    formatter = shell.display_formatter.formatters["image/svg+xml"]
+    figure = draw()
+    in_notebook = formatter.lookup_by_type(Figure)(figure)
+    assert plt.fignum_exists(figure.number)  # its cell may still draw on it
+    assert in_notebook == to_svg(figure)

@@ -20,7 +20,7 @@ def padding_mask(
     lengths: Int[Tensor, "batch"],
     key_len: int,
 ) -> Bool[Tensor, "batch 1 1 key"]:
-    """Return the mask that hides, in each sentence of a batch, the keys after its end.
+    """Return the mask that hides the keys after the end of each sentence.
 
     It hides *keys*: no query sees padding. Queries at padded places still get an output, which is to be dropped.
 
@@ -55,10 +55,11 @@ def padding_mask(
         raise ValueError(
             f"lengths: expected shape (batch,), got {tuple(lengths.shape)}"
         )
-    if lengths.numel() and not 0 <= int(lengths.min()) <= int(lengths.max()) <= key_len:
+    wrong = lengths[(lengths < 0) | (lengths > key_len)]
+    if wrong.numel():
         raise ValueError(
-            f"lengths: expected numbers from 0 to key_len {key_len}, got "
-            f"{int(lengths.min())} to {int(lengths.max())}"
+            f"lengths: expected numbers from 0 to key_len {key_len}, "
+            f"got {wrong[:5].tolist()}"
         )
     positions = torch.arange(key_len, device=lengths.device)
     keep = positions < lengths[:, None]  # (batch, key)

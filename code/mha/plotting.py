@@ -1,5 +1,6 @@
 """Pictures of attention weights, for the book and for any model's weights."""
 
+import itertools
 import math
 import unicodedata
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgba
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 from torch import Tensor
 
 from .checks import check_at_least
@@ -129,8 +132,7 @@ def draw_weights(
     if as_image:
         axes.imshow(colors, aspect="auto", interpolation="nearest")
     else:
-        edges = np.arange(key_len + 1) - 0.5, np.arange(query_len + 1) - 0.5
-        axes.pcolormesh(*edges, colors, edgecolors=COLORS["line"], linewidth=0.4)
+        fill_cells(axes, -0.5, -0.5, 1.0, 1.0, colors, linewidth=0.4)
     axes.set_xlim(-0.5, key_len - 0.5)
     axes.set_ylim(query_len - 0.5, -0.5)
     axes.tick_params(length=0)
@@ -147,6 +149,44 @@ def draw_weights(
             axes.text(
                 column, row, text, ha="center", va="center", color=color, fontsize=9
             )
+
+
+def fill_cells(
+    axes: Axes, left: float, top: float, width: float, height: float, colors: np.ndarray, *, linewidth: float
+) -> None:  # fmt: skip
+    """Draw a grid of coloured cells; ``colors`` is ``(rows, columns, 4)``, RGBA.
+
+    All cells of one colour are one shape and all lines another, so that a page of heat maps stays small.
+    """
+    rows, columns = colors.shape[:2]
+    shapes: dict[tuple[float, ...], list[Path]] = {}
+    for row, line in enumerate(colors.tolist()):
+        cells = itertools.groupby(
+            range(columns), key=lambda c, line=line: tuple(line[c])
+        )
+        for color, run in cells:
+            places = list(run)
+            x, y = left + places[0] * width, top + row * height
+            across = len(places) * width
+            corners = [
+                (x, y),
+                (x + across, y),
+                (x + across, y + height),
+                (x, y + height),
+                (x, y),
+            ]
+            shapes.setdefault(color, []).append(Path(corners, closed=True))
+    for color, paths in shapes.items():
+        if color[3] > 0:
+            shape = Path.make_compound_path(*paths)
+            axes.add_patch(PathPatch(shape, facecolor=color, edgecolor="none"))
+    right, bottom = left + columns * width, top + rows * height
+    lines = [[(left, y), (right, y)] for y in top + height * np.arange(rows + 1)]
+    lines += [[(x, top), (x, bottom)] for x in left + width * np.arange(columns + 1)]
+    grid = Path.make_compound_path(*map(Path, lines))
+    axes.add_patch(
+        PathPatch(grid, fill=False, edgecolor=COLORS["line"], linewidth=linewidth)
+    )
 
 
 def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:

@@ -25,10 +25,10 @@ def causal_mask(
     *,
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "query key"]:
-    """Return the mask that lets each query see the keys up to its own position, aligned to the end.
+    """Return the mask that lets each query see the keys up to its own.
 
-    Query ``i`` sees the keys ``0 … i + key_len - query_len``: the last query sees all keys, which is what decoding
-    with a cache needs. With equal lengths it is the lower triangle with its diagonal.
+    It is aligned to the end: query ``i`` sees the keys ``0 … i + key_len - query_len``, so that the last query sees
+    all keys, which is what decoding with a cache needs. With equal lengths it is the lower triangle with its diagonal.
 
     Parameters
     ----------

@@ -1,6 +1,7 @@
 """How the book's notebooks look: pictures as SVG in the book's style, numbers rounded."""
 
 import io
+import re
 import sys
 from pathlib import Path
 
@@ -13,8 +14,11 @@ from .words import set_language
 
 STYLE_FILE = Path(__file__).with_name("book.mplstyle")
 
-# The date and the program's version would make every new drawing of the same picture another file.
-SVG_METADATA = {"Date": None, "Creator": None}
+# Where SVG holds coordinates (a scale is none: it multiplies all that follow).
+COORDINATES = re.compile(r"""(?<= )(?:d|x|y|width|height)="[^"]+"|translate\([^)]+\)""")
+LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+# It names the date and the program's version: every new drawing of the same picture would be another file.
+METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 
 
 def use_book_style(language: str = "en") -> None:
@@ -38,7 +42,9 @@ def use_book_style(language: str = "en") -> None:
     if ipython is not None and ipython.get_ipython() is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-        set_matplotlib_formats("svg", metadata=SVG_METADATA)
+        set_matplotlib_formats("svg")
+        formatter = ipython.get_ipython().display_formatter
+        formatter.formatters["image/svg+xml"].for_type(Figure, _svg)
 
 
 def to_svg(figure: Figure) -> str:
@@ -49,8 +55,26 @@ def to_svg(figure: Figure) -> str:
     figure : matplotlib.figure.Figure
         A figure drawn in the book's style. It is closed.
     """
+    svg = _svg(figure)
+    plt.close(figure)
+    return svg
+
+
+def _svg(figure: Figure) -> str:
+    """Return a figure as SVG whose coordinates have two decimals, a hundredth of a point.
+
+    That halves its size, and hides the last digits, in which one processor differs from another.
+    """
     buffer = io.StringIO()
     with plt.style.context(STYLE_FILE):
-        figure.savefig(buffer, format="svg", bbox_inches="tight", metadata=SVG_METADATA)
-    plt.close(figure)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
+        figure.savefig(buffer, format="svg", bbox_inches="tight")
+    svg = COORDINATES.sub(_shortened, METADATA.sub("", buffer.getvalue()))
+    return "\n".join(line.rstrip() for line in svg.splitlines()) + "\n"
+
+
+def _shortened(coordinates: re.Match) -> str:
+    # Adding 0.0 turns −0 into 0.
+    short = LONG_NUMBER.sub(
+        lambda n: f"{round(float(n[0]), 2) + 0.0:g}", coordinates[0]
+    )
+    return " ".join(short.split())

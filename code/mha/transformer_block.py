@@ -54,7 +54,7 @@ class TransformerBlock(nn.Module):
         *,
         is_causal: bool = False,
     ) -> Float[Tensor, "*batch seq d_model"]:
-        """Return the tokens after attention and feed-forward network, of the same shape.
+        """Return the tokens after attention and feed-forward network.
 
         Parameters
         ----------

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
 from ..palette import COLORS
-from ..plotting import STRONG
+from ..plotting import STRONG, fill_cells
 from ..style import STYLE_FILE
 
 Point = tuple[float, float]
@@ -125,34 +126,18 @@ def cells(
     count, across = len(values), len(values[0])
     texts = written(values)
     strength = np.broadcast_to(np.asarray(alpha, dtype=float), (count, across))
+    names = np.array([[color(row, column) if callable(color) else color for column in range(across)]
+                      for row in range(count)])  # fmt: skip
+    inks = np.array(
+        [[to_rgba(COLORS.get(name, name)) for name in row] for row in names]
+    )
+    inks[..., 3] = strength.round(3)
+    fill_cells(axes, x, y, width, height, inks, linewidth=0.8)
     for row in range(count):
         for column in range(across):
-            name = color(row, column) if callable(color) else color
-            ink = COLORS.get(name, name)
             left, top = x + column * width, y + row * height
-            opacity = round(float(strength[row, column]), 3)
-            axes.add_patch(
-                Rectangle(
-                    (left, top),
-                    width,
-                    height,
-                    facecolor=ink,
-                    alpha=opacity,
-                    edgecolor="none",
-                )
-            )
-            axes.add_patch(
-                Rectangle(
-                    (left, top),
-                    width,
-                    height,
-                    facecolor="none",
-                    edgecolor=COLORS["line"],
-                    linewidth=0.8,
-                )
-            )
             label(axes, left + width / 2, top + height / 2, texts[row][column], size=size,
-                  color="on_color" if opacity > STRONG else "ink")  # fmt: skip
+                  color="on_color" if strength[row, column] > STRONG else "ink")  # fmt: skip
     axes.add_patch(
         Rectangle(
             (x, y),

@@ -137,14 +137,21 @@ def influence_maps(maps: dict[str, Tensor]) -> Figure:
         A title and a boolean ``(output, input)`` for each panel, as ``mha.influence`` returns it.
     """
     with plt.style.context(STYLE_FILE):
-        size = (1.75 * len(maps), 2.3)
-        figure, panels = plt.subplots(1, len(maps), figsize=size, squeeze=False)
-        for axes, (title, reached) in zip(panels.flat, maps.items(), strict=True):
+        # Up to four stand in one row; more would be too small on a phone.
+        across = len(maps) if len(maps) <= 4 else 3
+        down = -(-len(maps) // across)
+        size = (1.75 * across, 2.3 * down)
+        figure, panels = plt.subplots(down, across, figsize=size, squeeze=False)
+        for empty in panels.flat[len(maps) :]:
+            empty.set_visible(False)
+        used = panels.flat[: len(maps)]
+        for axes, (title, reached) in zip(used, maps.items(), strict=True):
             labels = [str(token) for token in range(len(reached))]
             filled = reached.double().numpy() * 0.6
             draw_weights(axes, filled, labels, labels, color="muted", numbers=False)
             axes.set_title(title)
-        panels[0, 0].set(xlabel=word("input_token"), ylabel=word("output_token"))
+        panels[-1, 0].set_xlabel(word("input_token"))
+        panels[0, 0].set_ylabel(word("output_token"))
     return figure
 
 
