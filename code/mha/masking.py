@@ -97,7 +97,8 @@ def combine_masks(
         check_mask_type(f"masks[{number}]", mask)
         if not 2 <= mask.dim() <= 4:
             raise ValueError(
-                f"masks[{number}]: expected two to four axes, got {tuple(mask.shape)}"
+                f"masks[{number}]: expected two to four axes, "
+                f"got {tuple(mask.shape)}"
             )
     if any(mask.dim() == 4 for mask in masks):
         # Only beside a mask with heads: alone, three axes need no head axis yet.
