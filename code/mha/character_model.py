@@ -51,13 +51,12 @@ class CharacterModel(nn.Module):
         is_causal: bool = True,
     ) -> None:
         super().__init__()
-        sizes = {"num_characters": num_characters, "context": context}
-        for name, size in (*sizes.items(), ("num_blocks", num_blocks)):
-            check_at_least(name, size)
+        check_at_least("num_characters", num_characters)
+        check_at_least("context", context)
+        check_at_least("num_blocks", num_blocks)
         self.context, self.is_causal = context, is_causal
-        blocks = [
-            TransformerBlock(d_model, num_heads, 4 * d_model) for _ in range(num_blocks)
-        ]
+        sizes = (d_model, num_heads, 4 * d_model)
+        blocks = [TransformerBlock(*sizes) for _ in range(num_blocks)]
         self.characters = nn.Embedding(num_characters, d_model)
         self.positions = nn.Embedding(context, d_model)
         self.blocks = nn.ModuleList(blocks)
@@ -69,7 +68,7 @@ class CharacterModel(nn.Module):
     def forward(
         self, text: Int[Tensor, "batch seq"]
     ) -> Float[Tensor, "batch seq characters"]:
-        """Return, at every position, the scores of all characters as the next one.
+        """Return the scores of all characters as the next, at every position.
 
         Parameters
         ----------
@@ -89,7 +88,8 @@ class CharacterModel(nn.Module):
         check_tensor("text", text, 2, "shape (batch, seq)")
         if text.shape[-1] > self.context:
             raise ValueError(
-                f"text: expected at most {self.context} characters, got {text.shape[-1]}"
+                f"text: expected at most {self.context} characters, "
+                f"got {text.shape[-1]}"
             )
         x = self.characters(text) + self.positions.weight[: text.shape[-1]]
         for block in self.blocks:
