@@ -105,4 +105,4 @@ repository: $(VENV)/.python
 
 clean:
 	rm -rf $(VENV) _build build code/*.egg-info .pytest_cache .ruff_cache .hypothesis
-	find code tools tests chapters -name __pycache__ -prune -exec rm -rf {} +
+	find code tools tests chapters \( -name __pycache__ -o -name .ruff_cache \) -prune -exec rm -rf {} +

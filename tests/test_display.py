@@ -100,7 +100,7 @@ def only_a_docstring():
 
 
 def empty_docstring():
-    """ """
+    ""
     return 1
 
 

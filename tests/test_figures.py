@@ -1,8 +1,5 @@
 """The drawn pictures: committed files are what the code draws, and the numbers in them are computed, not typed."""
 
-import importlib
-import inspect
-
 import matplotlib.pyplot as plt
 import pytest
 
@@ -49,9 +46,3 @@ def test_matrices_are_written_with_the_fewest_digits_they_need() -> None:
     assert written([[0.5, 1.0]]) == [["0.5", "1.0"]]
     assert written([[1 / 3, 1.0]]) == [["0.33", "1.00"]]
     assert written([["a", ""]]) == [["a", ""]]
-
-
-def test_chapter_modules_do_not_draw() -> None:
-    for name in ("single_head", "head_splitting", "two_heads", "checks"):
-        source = inspect.getsource(importlib.import_module(f"mha.{name}"))
-        assert "matplotlib" not in source and "figures" not in source

@@ -7,10 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import prune
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import mha
-from mha.fast_path import attend_without_weights
+from mha.fast_path import QUERIES_AT_ONCE, attend_without_weights
 
 B, L, S, E, H = 2, 5, 7, 12, 3  # all different, or a swapped axis would not show
 
@@ -40,6 +41,27 @@ def masks():
 
 
 MASKS = dict(masks()) | {"none": None}
+MODES = (torch.enable_grad, torch.no_grad, torch.inference_mode)
+
+
+def every_setting(attention):
+    """Yield ``need_weights`` and how gradients are treated, in training and in eval."""
+    for training in (True, False):
+        attention.train(training)
+        yield from itertools.product((True, False), MODES)
+
+
+def seen(mask, is_causal, query_len=L, key_len=S):
+    """Return where a query may see a key, ``(B, H, query, key)``."""
+    keep = torch.ones(B, H, query_len, key_len).bool()
+    if mask is not None:
+        mask = mask[:, None] if mask.dim() == 3 else mask
+        keep &= mask if mask.dtype == torch.bool else mask > -torch.inf
+    if is_causal:
+        keep &= torch.arange(key_len) <= torch.arange(query_len)[:, None] + (
+            key_len - query_len
+        )
+    return keep
 
 
 def by_loop(attention, query, key, value, mask, is_causal):
@@ -50,6 +72,9 @@ def by_loop(attention, query, key, value, mask, is_causal):
     q, k, v = double.W_q(query), double.W_k(key), double.W_v(value)
     width = E // H
     outputs = torch.zeros(*query.shape[:2], E, dtype=torch.float64)
+    all_weights = torch.zeros(
+        len(query), H, query.shape[1], key.shape[1], dtype=torch.float64
+    )
     for item, head, row in itertools.product(
         range(len(query)), range(H), range(query.shape[1])
     ):
@@ -69,29 +94,33 @@ def by_loop(attention, query, key, value, mask, is_causal):
                 scores[column] = -torch.inf
         if (scores > -torch.inf).any():
             weights = (scores - scores.max()).exp()
-            outputs[item, row, block] = (weights / weights.sum()) @ v[item, :, block]
-    return double.W_o(outputs)
+            weights = weights / weights.sum()
+            outputs[item, row, block] = weights @ v[item, :, block]
+            all_weights[item, head, row] = weights
+    return double.W_o(outputs), all_weights
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", MASKS)
 def test_every_path_gives_what_a_loop_gives(name, is_causal):
     attention, (query, key) = module(), inputs()
-    expected = by_loop(attention, query, key, key, MASKS[name], is_causal).float()
-    for need_weights in (True, False):
-        for mode in (torch.enable_grad, torch.no_grad, torch.inference_mode):
-            for train in (True, False):
-                attention.train(train)
-                with mode():
-                    output, weights = attention(
-                        query,
-                        key,
-                        mask=MASKS[name],
-                        is_causal=is_causal,
-                        need_weights=need_weights,
-                    )
-                torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
-                assert (weights is not None) == need_weights
+    expected, expected_weights = by_loop(
+        attention, query, key, key, MASKS[name], is_causal
+    )
+    blind = ~seen(MASKS[name], is_causal)
+    assert name == "none" or "bias" in name or blind.all(dim=-1).any()
+    options = {"mask": MASKS[name], "is_causal": is_causal}
+    for need_weights, mode in every_setting(attention):
+        with mode():
+            output, weights = attention(
+                query, key, need_weights=need_weights, **options
+            )
+        torch.testing.assert_close(output, expected.float(), rtol=1e-4, atol=1e-5)
+        assert (weights is not None) == need_weights
+        if need_weights:
+            # pytorch#103963: where all is hidden a row sums to 0, not to 1.
+            torch.testing.assert_close(weights, expected_weights.float())
+            assert (weights[blind] == 0).all()  # exactly
 
 
 @pytest.mark.parametrize("is_causal", [False, True])
@@ -116,41 +145,207 @@ def test_both_paths_have_the_same_finite_gradients(name, is_causal):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("name", MASKS)
-def test_half_and_double_types(name, dtype):
+def test_half_and_double_types(name, is_causal, dtype):
     attention, (query, key) = module(), inputs()
-    expected = attention(query, key, mask=MASKS[name])[0]
-    for need_weights in (True, False):
-        output, weights = attention.to(dtype)(
-            query.to(dtype), key.to(dtype), mask=MASKS[name], need_weights=need_weights
-        )
+    options = {"mask": MASKS[name], "is_causal": is_causal}
+    expected, expected_weights = attention(query, key, **options)
+    loose = (
+        {"rtol": 0.05, "atol": 0.05}
+        if dtype.itemsize == 2
+        else {"rtol": 1e-4, "atol": 1e-5}
+    )
+    attention, query, key = attention.to(dtype), query.to(dtype), key.to(dtype)
+    for need_weights, mode in every_setting(attention):
+        with mode():
+            output, weights = attention(
+                query, key, need_weights=need_weights, **options
+            )
         assert output.dtype == dtype
-        loose = (
-            {"rtol": 0.05, "atol": 0.05}
-            if dtype.itemsize == 2
-            else {"rtol": 1e-4, "atol": 1e-5}
-        )
         torch.testing.assert_close(output.float(), expected, **loose)
-        assert weights is None or weights.dtype == dtype
+        if need_weights:
+            assert weights.dtype == dtype
+            torch.testing.assert_close(weights.float(), expected_weights, **loose)
+            assert (weights[expected_weights == 0] == 0).all()  # exactly
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_gradients_of_the_rows_that_see_a_key(name, is_causal, dtype):
+    # pytorch#41508, lucidrains/nGPT-pytorch#11: rows without a key are dropped from the loss, and poison it still.
+    rows = seen(MASKS[name], is_causal).any(dim=-1).all(dim=1)  # (batch, query)
+    gradients = []
+    for kind, need_weights in ((torch.float32, True), (dtype, True), (dtype, False)):
+        attention = module().to(kind)
+        query, key = (x.to(kind).clone().requires_grad_() for x in inputs())
+        output = attention(
+            query, key, mask=MASKS[name], is_causal=is_causal, need_weights=need_weights
+        )[0]
+        output[rows].float().square().mean().backward()
+        leaves = [query, key, *attention.parameters()]
+        gradients.append([leaf.grad.float() for leaf in leaves])
+    largest = max(exact.abs().max().item() for exact in gradients[0])
+    close = {"rtol": 0.05, "atol": 0.05 * largest}
+    for exact, readable, fast in zip(*gradients, strict=True):
+        torch.testing.assert_close(readable, exact, **close)
+        torch.testing.assert_close(fast, exact, **close)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    "name", [name for name in MASKS if not name.startswith(("bool", "none"))]
+)
+def test_a_learned_mask_has_the_same_finite_gradient_on_both_paths(name, is_causal):
+    # pytorch#41508: `+` passes the NaN of a hidden row on to the mask.
+    attention, (query, key) = module(), inputs()
+    gradients = []
+    for need_weights in (True, False):
+        mask = MASKS[name].clone().requires_grad_()
+        output = attention(
+            query, key, mask=mask, is_causal=is_causal, need_weights=need_weights
+        )[0]
+        output.square().sum().backward()
+        assert mask.grad.isfinite().all() and mask.grad.any()
+        gradients.append(mask.grad)
+    torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
 
 
 def test_a_query_without_keys_gets_the_output_bias():
     # pytorch#27968: one answer in every setting.
-    attention, (query, key) = module(), inputs()
-    mask = mha.padding_mask(torch.tensor([3, 0]), S)
-    for need_weights, train in itertools.product((True, False), repeat=2):
-        attention.train(train)
-        output, weights = attention(query, key, mask=mask, need_weights=need_weights)
-        torch.testing.assert_close(output[1], attention.W_o.bias.expand(L, E))
-        alone = attention(query[:1], key[:1], mask=mask[:1], need_weights=need_weights)[
-            0
-        ]
-        torch.testing.assert_close(output[:1], alone)
-        assert weights is None or (weights[1] == 0).all()
+    torch.manual_seed(0)
+    attention, x = mha.MultiHeadAttention(4, 2), torch.randn(2, 3, 4)
+    keep = mha.padding_mask(torch.tensor([2, 0]), 3)
+    infinite = torch.zeros(keep.shape).masked_fill(~keep, -torch.inf)
+    for mask, is_causal in itertools.product((keep, infinite), (False, True)):
+        for need_weights, mode in every_setting(attention):
+            options = {"is_causal": is_causal, "need_weights": need_weights}
+            with mode():
+                output, weights = attention(x, mask=mask, **options)
+                alone, _ = attention(x[:1], mask=mask[:1], **options)
+            assert torch.equal(output[1], attention.W_o.bias.expand(3, 4))
+            assert torch.equal(output[:1], alone)
+            assert weights is None or (weights[1] == 0).all()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_band_and_padding_give_one_answer_in_every_setting(bias):
+    # pytorch#190486, #97128: eval's fast path differed, and with odd heads or without bias it was another one.
+    torch.manual_seed(0)
+    attention, x = mha.MultiHeadAttention(9, 3, bias=bias), torch.randn(1, 6, 9)
+    places = torch.arange(6)
+    band = (places[:, None] - places).abs() < 2
+    keep = mha.combine_masks(band, mha.padding_mask(torch.tensor([3]), 6))
+    assert keep.any(dim=-1).flatten().tolist() == [True] * 4 + [False] * 2
+    q, k, v = (
+        layer(x).view(6, 3, 3).transpose(0, 1)
+        for layer in (attention.W_q, attention.W_k, attention.W_v)
+    )
+    scores = (q @ k.mT / 3**0.5).masked_fill(~keep[0], -torch.inf)
+    heads = scores.softmax(dim=-1).nan_to_num(0.0) @ v
+    expected = attention.W_o(heads.transpose(0, 1).reshape(1, 6, 9))
+    for mask in (keep, torch.zeros(keep.shape).masked_fill(~keep, -torch.inf)):
+        for need_weights, mode in every_setting(attention):
+            with mode():
+                output, _ = attention(x, mask=mask, need_weights=need_weights)
+            torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_a_large_finite_bias_on_a_whole_row_is_the_mean(dtype):
+    # pytorch#110213, #109517: only minus infinity means "must not see".
+    # Not in float16: its lowest number is small enough for scores in float32 to keep their differences beside it.
+    attention, (query, key) = module().to(dtype), inputs(dtype)
+    bias = torch.zeros(L, S, dtype=dtype)
+    bias[1] = torch.finfo(dtype).min
+    mean = attention.W_o(attention.W_v(key).mean(dim=1))
+    loose = {"rtol": 0.02, "atol": 0.01} if dtype == torch.bfloat16 else {}
+    close = loose or {"rtol": 1e-5, "atol": 1e-6}
+    for need_weights, mode in every_setting(attention):
+        with mode():
+            output, _ = attention(query, key, mask=bias, need_weights=need_weights)
+        torch.testing.assert_close(output[:, 1], mean, **close)
 
 
 @pytest.mark.parametrize(
-    "lengths", [(5, 5), (2, 5), (5, 2), (1, 4), (0, 3), (3, 0), (2, 3)]
+    "mask_dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_most_negative_float_hides_in_half_types(dtype, mask_dtype):
+    # NVIDIA/apex#1052, facebookresearch/fairseq#3575: the fill constant overflows.
+    attention, (query, key) = module().to(dtype), inputs(dtype)
+    keep = torch.ones(L, S).tril().bool()
+    lowest = torch.zeros(L, S, dtype=mask_dtype).masked_fill(
+        ~keep, torch.finfo(mask_dtype).min
+    )
+    for need_weights, mode in every_setting(attention):
+        with mode():
+            output, weights = attention(
+                query, key, mask=lowest, need_weights=need_weights
+            )
+            expected, _ = attention(query, key, mask=keep, need_weights=need_weights)
+        torch.testing.assert_close(output, expected)
+        assert weights is None or (weights[..., ~keep] == 0).all()
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "mask_dtype"),
+    list(
+        itertools.permutations(
+            (torch.float32, torch.float64, torch.bfloat16, torch.float16), 2
+        )
+    ),
+    ids=str,
+)
+def test_a_float_mask_of_another_dtype_is_cast(dtype, mask_dtype, is_causal):
+    # pytorch#161936, comfyanonymous/ComfyUI#8118: PyTorch refuses a float16 mask beside float32 queries.
+    attention, (query, key) = module().to(dtype), inputs(dtype)
+    for name in (f"inf{(B, L, S)}", f"bias{(B, H, L, S)}"):
+        mask = MASKS[name].to(mask_dtype)
+        for need_weights, mode in every_setting(attention):
+            options = {"is_causal": is_causal, "need_weights": need_weights}
+            with mode():
+                output, _ = attention(query, key, mask=mask, **options)
+                expected, _ = attention(query, key, mask=mask.to(dtype), **options)
+            torch.testing.assert_close(output, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_autocast(name, is_causal, dtype):
+    # pytorch#99012, pytorch#161936: float32 masks beside scores of half precision.
+    attention, (query, key) = module(), inputs()
+    options = {"mask": MASKS[name], "is_causal": is_causal}
+    expected, _ = attention(query, key, **options)
+    for need_weights, mode in every_setting(attention):
+        with mode(), torch.autocast("cpu", dtype=dtype):
+            output, _ = attention(query, key, need_weights=need_weights, **options)
+        assert output.dtype == dtype
+        torch.testing.assert_close(output.float(), expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["bool", "minus infinity", "causal"])
+def test_a_hidden_key_counts_for_nothing_however_large(kind):
+    # hyunwoongko/transformer#10, lucidrains/nGPT-pytorch#11: too small a "minus infinity" leaks.
+    query = torch.ones(1, 1, 2, 1)
+    key = torch.tensor([[[[0.0], [1e30]]]])
+    value = torch.tensor([[[[1.0], [1e30]]]])
+    keep = torch.ones(2, 2).tril().bool()
+    masks = {"bool": keep, "causal": None}
+    mask = masks.get(kind, torch.zeros(2, 2).masked_fill(~keep, -torch.inf))
+    options = {"mask": mask, "is_causal": kind == "causal"}
+    output, weights = mha.scaled_dot_product_attention(query, key, value, **options)
+    assert torch.equal(weights[0, 0], torch.eye(2))
+    assert torch.equal(output, value)
+    assert torch.equal(attend_without_weights(query, key, value, **options), value)
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [(5, 5), (2, 5), (5, 2), (1, 4), (0, 3), (3, 0), (2, 3), (2, 11), (70, 300)],
 )
 @pytest.mark.parametrize("name", ["none", "bool"])
 def test_causal_is_aligned_to_the_end_on_both_paths(lengths, name):
@@ -164,6 +359,52 @@ def test_causal_is_aligned_to_the_end_on_both_paths(lengths, name):
             query, key, mask=mask, is_causal=True, need_weights=need_weights
         )
         torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("kind", ["bool", "minus infinity", "bias"])
+@pytest.mark.parametrize("lengths", [(3, 3), (2, 5), (5, 2)])
+def test_mask_and_is_causal_both_apply_where_values_are_wider_than_keys(lengths, kind):
+    # pytorch#187801: there PyTorch refuses flag and mask together, and elsewhere it takes both.
+    torch.manual_seed(0)
+    shapes = (B, H, lengths[0], 4), (B, H, lengths[1], 4), (B, H, lengths[1], 7)
+    query, key, value = (torch.randn(s, dtype=torch.float64) for s in shapes)
+    mask = torch.randn(lengths, dtype=torch.float64)
+    if kind != "bias":
+        mask = mask > 0
+    if kind == "minus infinity":
+        mask = torch.zeros(lengths).masked_fill(~mask, -torch.inf)
+    keep = seen(mask, True, *lengths)
+    bias = mask if kind == "bias" else torch.zeros(())
+    scores = (query @ key.mT / 2 + bias).masked_fill(~keep, -torch.inf)
+    expected = scores.softmax(dim=-1).nan_to_num(0.0) @ value
+    output = attend_without_weights(query, key, value, mask, is_causal=True)
+    torch.testing.assert_close(output, expected)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_decoding_in_chunks_equals_decoding_at_once(need_weights):
+    # pytorch#144858, Dao-AILab/flash-attention#517: with a cache the last query sees every key.
+    attention, (x, _) = module(), inputs(query=7)
+    options = {"is_causal": True, "need_weights": need_weights}
+    whole, _ = attention(x, **options)
+    parts = [
+        attention(x[:, start:end], x[:, :end], **options)[0]
+        for start, end in ((0, 3), (3, 4), (4, 7))
+    ]
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_permuting_the_tokens_permutes_the_output(need_weights):
+    # hyunwoongko/transformer#15, reczoo/FuxiCTR#30: a split without transpose mixes neighbours.
+    attention, (x, _) = module(), inputs(query=7)
+    keep = mha.padding_mask(torch.tensor([7, 4]), 7)
+    order = torch.tensor([3, 6, 0, 5, 1, 4, 2])
+    output, _ = attention(x, mask=keep, need_weights=need_weights)
+    permuted, _ = attention(
+        x[:, order], mask=keep[..., order], need_weights=need_weights
+    )
+    torch.testing.assert_close(permuted, output[:, order])
 
 
 def test_the_smallest_run():
@@ -187,7 +428,9 @@ def test_one_sentence_without_a_batch():
         alone, alone_weights = attention(query[0], key[0], need_weights=need_weights)
         torch.testing.assert_close(alone, output[0])
     assert alone_weights is None
-    assert attention(query[0], key[0])[1].shape == (H, L, S)
+    torch.testing.assert_close(
+        attention(query[0], key[0])[1], attention(query, key)[1][0]
+    )
 
 
 def test_key_defaults_to_query_and_value_to_key():
@@ -231,6 +474,56 @@ def test_conversion_both_ways(bias, widths, dtype):
         theirs.state_dict().items(), back.state_dict().items(), strict=True
     ):
         torch.testing.assert_close(copied, number, rtol=0, atol=0, msg=name)
+
+
+def test_weights_are_a_head_each_and_their_mean_is_pytorchs():
+    # pytorch#34537, #82430: PyTorch averages over the heads unless told otherwise.
+    theirs = nn.MultiheadAttention(E, H, batch_first=True)
+    ours, (query, key) = mha.MultiHeadAttention.from_torch(theirs), inputs()
+    _, weights = ours(query, key)
+    torch.testing.assert_close(weights.mean(dim=1), theirs(query, key, key)[1])
+    alone = theirs(query[0], key[0], key[0], average_attn_weights=False)[1]
+    torch.testing.assert_close(ours(query[0], key[0])[1], alone)
+    assert (weights[:, 0] - weights[:, 1]).abs().max() > 0.01
+
+
+def test_a_sequence_first_module_becomes_batch_first():
+    # pytorch#122959, #25132: PyTorch's default takes the second axis for the batch.
+    torch.manual_seed(0)
+    theirs, x = nn.MultiheadAttention(4, 2), torch.randn(2, 3, 4)
+    expected, expected_weights = theirs(*[x.transpose(0, 1)] * 3)
+    ours = mha.MultiHeadAttention.from_torch(theirs)
+    for attention in (ours, mha.MultiHeadAttention.from_torch(ours.to_torch())):
+        output, weights = attention(x)
+        torch.testing.assert_close(output, expected.transpose(0, 1))
+        torch.testing.assert_close(weights.mean(dim=1), expected_weights)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("bias", [True, False])
+def test_no_two_sizes_are_equal(bias, need_weights):
+    # rasbt/LLMs-from-scratch#857, skyzh/tiny-llm#41: equal widths hide a transposed matrix.
+    torch.manual_seed(0)
+    batch, heads, width, query_len, key_len, kdim, vdim = 2, 3, 5, 7, 11, 13, 17
+    attention = mha.MultiHeadAttention(
+        heads * width, heads, bias=bias, kdim=kdim, vdim=vdim
+    ).double()
+    shapes = (batch, query_len, 15), (batch, key_len, kdim), (batch, key_len, vdim)
+    tensors = [torch.randn(shape, dtype=torch.float64) for shape in shapes]
+    layers = attention.W_q, attention.W_k, attention.W_v
+    q, k, v = (
+        torch.einsum("bsm,hdm->bhsd", x, layer.weight.view(heads, width, -1))
+        + (layer.bias.view(heads, 1, width) if bias else 0.0)
+        for x, layer in zip(tensors, layers, strict=True)
+    )
+    weights = (torch.einsum("bhqd,bhkd->bhqk", q, k) / width**0.5).softmax(dim=-1)
+    W_o = attention.W_o.weight.view(15, heads, width)
+    expected = torch.einsum("bhqk,bhkd,mhd->bqm", weights, v, W_o)
+    expected = expected + (attention.W_o.bias if bias else 0.0)
+    output, found = attention(*tensors, need_weights=need_weights)
+    torch.testing.assert_close(output, expected)
+    if need_weights:
+        torch.testing.assert_close(found, weights)
 
 
 def test_conversion_copies():
@@ -293,12 +586,86 @@ def test_returned_weights_are_before_dropout():
     torch.testing.assert_close(weights.sum(dim=-1), torch.ones(B, H, L))
 
 
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_dropout_beside_masks_makes_no_nan(name, is_causal, need_weights):
+    # karpathy/ng-video-lecture#30: dropout on minus infinity is NaN.
+    attention, (query, key) = module(dropout=0.5), inputs()
+    query.requires_grad_(), key.requires_grad_()
+    output, weights = attention(
+        query, key, mask=MASKS[name], is_causal=is_causal, need_weights=need_weights
+    )
+    blind = ~seen(MASKS[name], is_causal).any(dim=-1).any(dim=1)  # in every head
+    torch.testing.assert_close(
+        output[blind], attention.W_o.bias.expand(int(blind.sum()), E)
+    )
+    output.square().sum().backward()
+    for leaf in (query, key, *attention.parameters()):
+        assert leaf.grad.isfinite().all()
+    if need_weights:
+        plain = attention.eval()(query, key, mask=MASKS[name], is_causal=is_causal)
+        torch.testing.assert_close(weights, plain[1])
+        assert not torch.allclose(output, plain[0])
+
+
+@pytest.mark.parametrize(
+    ("lengths", "is_causal", "masked"),
+    [
+        ((60, 40), False, False),
+        ((60, 40), False, True),
+        ((60, 40), True, True),
+        ((50, 50), True, False),
+        ((60, 40), True, False),  # some queries see nothing
+        ((40, 60), True, False),
+        ((40, 300), True, False),  # some queries at a time
+    ],
+)
+def test_the_fast_path_drops_weights_and_scales_up_the_rest(lengths, is_causal, masked):
+    # pytorch#124464, #42929: with values of I beside I the output is the weights after dropout, twice.
+    torch.manual_seed(0)
+    query, key = (torch.zeros(1, 2, length, 4) for length in lengths)
+    value = torch.eye(lengths[1]).repeat(1, 2, 1, 2)
+    mask = (torch.rand(lengths) > 0.3) if masked else None
+    options = {"mask": mask, "is_causal": is_causal}
+    plain = attend_without_weights(query, key, value, **options)
+    dropped = attend_without_weights(query, key, value, dropout_p=0.25, **options)
+    kept = dropped != 0
+    torch.testing.assert_close(dropped[kept], plain[kept] / 0.75)
+    assert torch.equal(*dropped.split(lengths[1], dim=-1))
+    assert abs(kept.sum() / (plain != 0).sum() - 0.75) < 0.04
+
+
 def test_state_dict_holds_parameters_only_and_fits_any_length():
     # devalab/molgpt#18: a mask buffer that makes checkpoints unloadable.
     attention = module()
+    short = inputs(query=3, key=3)
+    before = attention(*short, is_causal=True)[0]
+    attention(*inputs(query=9, key=9), is_causal=True)
     names = [f"W_{p}.{kind}" for p in "qkvo" for kind in ("weight", "bias")]
-    assert list(attention.state_dict()) == names
-    module().load_state_dict(attention.state_dict())
+    assert list(attention.state_dict()) == names and not list(attention.buffers())
+    other = mha.MultiHeadAttention(E, H)
+    other.load_state_dict(attention.state_dict())
+    torch.testing.assert_close(other(*short, is_causal=True)[0], before)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+@pytest.mark.parametrize("lengths", [(5, 5), (2, 5), (5, 2)])
+def test_masks_are_made_where_the_tokens_are(lengths, need_weights):
+    # devalab/molgpt#18: what is kept in a buffer stays behind when the module moves.
+    attention, (query, key) = (
+        module().to("meta"),
+        inputs(query=lengths[0], key=lengths[1]),
+    )
+    for mask in (None, torch.ones(lengths).bool(), torch.zeros(lengths)):
+        output, _ = attention(
+            query.to("meta"),
+            key.to("meta"),
+            mask=None if mask is None else mask.to("meta"),
+            is_causal=True,
+            need_weights=need_weights,
+        )
+        assert output.device.type == "meta"
 
 
 @pytest.mark.parametrize("need_weights", [True, False])
@@ -309,6 +676,31 @@ def test_sentences_do_not_mix(need_weights):
     attention(query, key, need_weights=need_weights)[0][0].sum().backward()
     assert key.grad[0].abs().max() > 0
     assert (key.grad[1] == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["bool", "minus infinity"])
+def test_a_mask_of_one_sentence_does_not_reach_another(kind):
+    # line/lighthouse#77, ArrowLuo/CLIP4Clip#22: repeat for repeat_interleave; batch == heads hides nothing here.
+    torch.manual_seed(0)
+    attention, x = mha.MultiHeadAttention(4, 2), torch.randn(2, 3, 4)
+    free = torch.ones(2, 3, 3).bool()
+    keep = free.clone()
+    keep[1, :, 2] = False
+    if kind == "minus infinity":
+        free, keep = (
+            torch.zeros(2, 3, 3).masked_fill(~mask, -torch.inf) for mask in (free, keep)
+        )
+    for need_weights, mode in every_setting(attention):
+        with mode():
+            before, after = (
+                attention(x, mask=mask, need_weights=need_weights)
+                for mask in (free, keep)
+            )
+        assert torch.equal(before[0][0], after[0][0])
+        assert not torch.isclose(before[0][1], after[0][1]).any()
+        if need_weights:
+            hidden = after[1][..., 2] == 0  # (batch, heads, query)
+            assert hidden.all(dim=-1).tolist() == [[False, False], [True, True]]
 
 
 def test_callers_tensors_are_left_alone_and_layout_does_not_matter():
@@ -353,16 +745,20 @@ class Sizes(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("lengths", [(300, 300), (100, 300), (300, 100), (1, 300)])
+@pytest.mark.parametrize(
+    "lengths", [(300, 300), (100, 300), (90, 400), (300, 100), (1, 300)]
+)
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_the_fast_path_makes_no_tensor_of_query_times_key(lengths, is_causal):
     attention, (query, key) = (
         module(),
         inputs(batch=1, query=lengths[0], key=lengths[1]),
     )
-    largest = (
-        max(lengths) * E * 4
-    )  # projections, and room for the kernel's own bookkeeping
+    # Projections, and room for the kernel's own bookkeeping; where few queries come last
+    # in a long text, a mask for so many of them at a time.
+    largest = max(lengths) * E * 4
+    if is_causal and lengths[1] > 4 * lengths[0] > 4:
+        largest = max(largest, QUERIES_AT_ONCE * lengths[1])
     if min(lengths) > 1:
         assert H * lengths[0] * lengths[1] > largest
     with torch.no_grad(), Sizes() as fast:
@@ -515,3 +911,100 @@ def test_gradcheck_on_the_fast_path():
     assert torch.autograd.gradcheck(
         lambda *t: attend_without_weights(*t, is_causal=True), tensors
     )
+
+
+# Copies ------------------------------------------------------------------------------------------------
+
+
+def test_conversion_takes_the_weights_that_are_used():
+    # A pruned weight is computed from another parameter and a buffer.
+    attention = mha.MultiHeadAttention(12, 3)
+    prune.l1_unstructured(attention.W_q, "weight", amount=0.9)
+    prune.l1_unstructured(attention.W_o, "bias", amount=0.5)
+    copy = attention.to_torch()
+    assert copy.in_proj_weight[:12].equal(attention.W_q.weight)
+    assert copy.out_proj.bias.equal(attention.W_o.bias)
+    assert (copy.in_proj_weight[:12] == 0).sum() > 100
+
+
+def test_conversion_keeps_what_is_frozen():
+    theirs = nn.MultiheadAttention(8, 2)
+    theirs.in_proj_weight.requires_grad_(False)
+    ours = mha.MultiHeadAttention.from_torch(theirs)
+    frozen = {name for name, p in ours.named_parameters() if not p.requires_grad}
+    assert frozen == {"W_q.weight", "W_k.weight", "W_v.weight"}
+    back = {
+        name for name, p in ours.to_torch().named_parameters() if not p.requires_grad
+    }
+    assert back == {"in_proj_weight"}
+    ours.W_v.weight.requires_grad_(True)  # one of the three packed ones
+    assert ours.to_torch().in_proj_weight.requires_grad
+
+
+def test_conversion_refuses_mixed_types_and_other_modules():
+    mixed = mha.MultiHeadAttention(8, 2)
+    mixed.W_o.half()
+    with pytest.raises(
+        ValueError, match=r"one dtype on one device, got torch.float16.*torch.float32"
+    ):
+        mixed.to_torch()
+    with pytest.raises(
+        TypeError, match=r"expected a torch.nn.MultiheadAttention, got Linear"
+    ):
+        mha.MultiHeadAttention.from_torch(nn.Linear(3, 3))
+
+
+# Half types, devices -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_large_half_scores_do_not_overflow_into_a_mask(sign, is_causal):
+    # −300 · 300 is below the smallest float16, so that the score was −∞ and its key hidden.
+    query = torch.full((1, 1, 1, 1), 300.0).half()
+    key = torch.full((1, 1, 2, 1), sign * 300.0).half()
+    value = torch.tensor([1.0, 3.0]).half().view(1, 1, 2, 1)
+    output, weights = mha.scaled_dot_product_attention(
+        query, key, value, is_causal=is_causal
+    )
+    assert output.item() == 2.0 and weights.flatten().tolist() == [0.5, 0.5]
+    assert attend_without_weights(query, key, value, is_causal=is_causal).item() == 2.0
+
+
+def test_the_modules_dtype_is_asked_for_except_under_autocast():
+    attention = mha.MultiHeadAttention(8, 2)
+    x = torch.randn(1, 3, 8, dtype=torch.float64)
+    with pytest.raises(
+        TypeError,
+        match=r"query: expected the module's dtype torch.float32, got torch.float64",
+    ):
+        attention(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        half = attention(x.bfloat16())[0]
+    torch.testing.assert_close(half.float(), attention(x.float())[0], atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_a_mask_on_another_device_is_refused(need_weights):
+    mask = torch.ones(3, 3, dtype=torch.bool, device="meta")
+    with pytest.raises(
+        ValueError, match=r"mask: expected to be on the query's device cpu, got meta"
+    ):
+        mha.MultiHeadAttention(8, 2)(
+            torch.randn(1, 3, 8), mask=mask, need_weights=need_weights
+        )
+
+
+@pytest.mark.parametrize(
+    ("shapes", "mask", "message"),
+    [
+        (((2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 2, 4)), None, "value: expected length 3"),
+        (((1, 2, 3, 4), (2, 2, 3, 4), (2, 2, 3, 4)), None, "key: expected the query's batch"),
+        (((2, 2, 3, 4),) * 3, torch.ones(2, 3, 3).bool(), "mask: expected shape"),
+    ],
+)  # fmt: skip
+def test_the_fast_path_checks_for_itself(shapes, mask, message):
+    with pytest.raises(ValueError, match=message):
+        attend_without_weights(*(torch.randn(shape) for shape in shapes), mask)
+    with pytest.raises(TypeError, match="mask: expected a boolean mask"):
+        attend_without_weights(*torch.randn(3, 1, 1, 3, 4), torch.ones(3, 3).int())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex, to_rgba
+from matplotlib.path import Path
 
 import mha
 from mha import palette, plotting
@@ -473,3 +474,108 @@ def test_one_matrix_can_be_drawn_into_axes_of_ones_own():
     assert not left.patches and np.allclose(cell_colors(right)[..., 3], np.eye(2))
     assert tick_labels(right.xaxis) == [(0, "c"), (1, "d")]
     assert figure.axes == [left, right]
+
+
+# --- cells of a grid ---
+
+RED, GREEN, BLUE, NOTHING = (
+    (1.0, 0.0, 0.0, 1.0),
+    (0.0, 0.6, 0.0, 1.0),
+    (0.0, 0.0, 1.0, 1.0),
+    (1.0, 1.0, 0.0, 0.0),
+)
+
+
+def filled(colors, left=0.0, top=0.0, width=1.0, height=1.0):
+    """Return axes that hold nothing but the grid, with room around it."""
+    _, axes = plt.subplots(figsize=(4, 4), dpi=100)
+    axes.set_axis_off()
+    colors = np.array(colors)
+    plotting.fill_cells(axes, left, top, width, height, colors, linewidth=1)
+    rows, columns = colors.shape[:2]
+    axes.set_xlim(left - width, left + (columns + 1) * width)
+    axes.set_ylim(top + (rows + 1) * height, top - height)
+    return axes
+
+
+def pixels(axes, places):
+    """Return the colours, from 0 to 1, that the picture has at these places of the axes."""
+    axes.figure.patch.set_alpha(0.0)
+    axes.figure.canvas.draw()
+    picture = np.asarray(axes.figure.canvas.buffer_rgba()) / 255
+    across, up = np.round(axes.transData.transform(places) - 0.5).astype(int).T
+    return picture[len(picture) - 1 - up, across]
+
+
+@pytest.mark.parametrize("place", [(0.0, 0.0, 1.0, 1.0), (-2.0, 3.0, 0.5, 2.0)])
+@pytest.mark.parametrize("seed", range(3))
+def test_each_cell_has_its_colour_at_its_middle(seed, place):
+    rng = np.random.default_rng(seed)
+    colors = np.array([RED, GREEN, BLUE, NOTHING])[rng.integers(4, size=(5, 7))]
+    left, top, width, height = place
+    rows, columns = np.indices((5, 7)).reshape(2, -1)
+    middles = np.stack(
+        [left + (columns + 0.5) * width, top + (rows + 0.5) * height], axis=1
+    )
+    drawn = pixels(filled(colors, *place), middles).reshape(5, 7, 4)
+    visible = colors[..., 3] > 0
+    assert np.allclose(drawn[visible], colors[visible], atol=0.01)
+    assert (drawn[~visible, 3] == 0).all() and not visible.all()
+
+
+def test_equal_neighbours_are_one_shape():
+    axes = filled([[RED, RED, BLUE, RED], [RED, BLUE, BLUE, BLUE]])
+    shapes = {
+        patch.get_facecolor(): patch.get_path().to_polygons()
+        for patch in axes.patches[:-1]
+    }
+    boxes = {
+        color: sorted((*polygon.min(axis=0), *polygon.max(axis=0)) for polygon in found)
+        for color, found in shapes.items()
+    }
+    assert boxes == {
+        RED: [(0, 0, 2, 1), (0, 1, 1, 2), (3, 0, 4, 1)],
+        BLUE: [(1, 1, 4, 2), (2, 0, 3, 1)],
+    }
+    assert all(patch.get_edgecolor()[3] == 0 for patch in axes.patches[:-1])
+
+
+def test_transparent_cells_draw_nothing():
+    axes = filled([[NOTHING, NOTHING], [NOTHING, RED]])
+    assert [patch.get_fill() for patch in axes.patches] == [True, False]
+    axes = filled([[NOTHING, NOTHING]])
+    (lines,) = axes.patches
+    assert not lines.get_fill()
+    assert not pixels(axes, [(0.5, 0.5), (1.5, 0.5)])[:, 3].any()
+
+
+def test_lines_run_around_and_between_all_cells():
+    axes = filled([[NOTHING] * 3] * 2, left=-2.0, top=3.0, width=0.5, height=2.0)
+    lines = axes.patches[-1]
+    starts = np.flatnonzero(lines.get_path().codes == Path.MOVETO)
+    parts = np.split(lines.get_path().vertices, starts[1:])
+    down = [(x, 3.0, x, 7.0) for x in (-2.0, -1.5, -1.0, -0.5)]
+    across = [(-2.0, y, -0.5, y) for y in (3.0, 5.0, 7.0)]
+    assert sorted(tuple(part.ravel()) for part in parts) == sorted(down + across)
+    assert to_hex(lines.get_edgecolor()) == palette.COLORS["line"]
+    assert lines.get_linewidth() == 1
+
+
+def test_rounding_is_tolerated_on_both_sides_and_no_further():
+    plt.close(mha.plot_attention(torch.tensor([[-1e-5, 1 + 1e-5]])))
+    for wrong in (-2e-4, 1 + 2e-4):
+        with pytest.raises(ValueError, match=r"weights: expected numbers from 0 to 1"):
+            mha.plot_attention(torch.tensor([[wrong, 0.5]]))
+    with pytest.raises(ValueError, match=r"0\.5 to 1\.0002"):
+        mha.plot_attention(torch.tensor([[1.0002, 0.5]]))
+
+
+@pytest.mark.parametrize("weights", [torch.ones(2, 2) * 1j, np.ones((2, 2)) * 1j])
+def test_complex_weights_are_refused(weights):
+    with pytest.raises(TypeError, match="weights: expected real numbers"):
+        mha.plot_attention(weights)
+
+
+def test_one_head_is_asked_for_in_a_list():
+    with pytest.raises(TypeError, match=r"heads: expected a sequence of int, such as"):
+        mha.plot_attention(torch.eye(2)[None], heads=0)

@@ -4,13 +4,22 @@ import importlib
 import inspect
 import sys
 
-import jaxtyping
 import pytest
 import torch
 from jaxtyping import TypeCheckError, install_import_hook
 from torch import nn
 
 import mha
+
+HELPERS = (
+    "character_model",
+    "checks",
+    "fonts",
+    "palette",
+    "sentence",
+    "style",
+    "words",
+)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +33,7 @@ def checked():
     try:
         with install_import_hook("mha", "beartype.beartype"):
             package = importlib.import_module("mha")
-            for name in ("checks", "fonts", "palette", "sentence", "style", "words"):
+            for name in HELPERS:
                 importlib.import_module(f"mha.{name}")
         yield package
     finally:
@@ -176,10 +185,29 @@ def test_helpers_agree_with_their_annotations(checked):
     modules = sys.modules
     assert modules["mha"] is checked
     modules["mha.sentence"].kitten_features()
+    modules["mha.sentence"].kitten_heads()
     modules["mha.fonts"].fonts_with(frozenset("ab"))
     modules["mha.words"].word("head", number=1)
     modules["mha.palette"].head_color(3)
     modules["mha.style"].to_svg(checked.plot_attention(torch.eye(2)))
+
+
+def test_the_character_model_agrees_with_its_annotations(checked):
+    module = sys.modules["mha.character_model"]
+    assert checked.character_model is module
+    sizes = {"d_model": 6, "num_heads": 3, "num_blocks": 1}
+    model = module.CharacterModel(5, 8, **sizes)
+    text, generator = torch.arange(20) % 5, torch.Generator()
+    assert isinstance(module.python_help_text(), str)
+    windows = module.random_windows(text, 3, 9, generator)
+    assert windows.shape == (3, 9) and model(text[None, :8]).shape == (1, 8, 5)
+    model(windows[:, :4].int())
+    module.CharacterModel(5, 8, is_causal=False, **sizes)(text[None, :3])
+    module.next_character_loss(model, windows).backward()
+    losses = module.train(model, text, steps=2, batch=3, learning_rate=1e-3, seed=1)
+    assert len(losses) == 2
+    module.continue_text(model, text, 3, seed=1)
+    module.continue_text(model, text[:1], 0, temperature=0.5)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +233,14 @@ def test_helpers_agree_with_their_annotations(checked):
         lambda m: m.influence(lambda t: t, torch.rand(3, 4)),
         lambda m: m.causal_mask("3"),
         lambda m: m.SingleHeadAttention(4)(torch.rand(4)),
+        lambda m: m.character_model.CharacterModel(5, 8)(torch.rand(2, 3)),
+        lambda m: m.character_model.CharacterModel(5, 8)(torch.zeros(3).long()),
+        lambda m: m.character_model.random_windows(
+            torch.zeros(2, 9).long(), 1, 3, torch.Generator()
+        ),
+        lambda m: m.character_model.continue_text(
+            m.character_model.CharacterModel(5, 8), torch.zeros(1, 3).long(), 1
+        ),
     ],
 )
 def test_invalid_shapes_violate_the_annotations(checked, call):
@@ -222,7 +258,7 @@ def test_a_wrong_result_violates_the_annotations(checked, monkeypatch):
     )
     with pytest.raises(TypeCheckError):
         checked.scaled_dot_product_attention(
-            torch.rand(2, 4), torch.rand(3, 4), torch.rand(3, 5)
+            torch.rand(2, 4), torch.rand(3, 4), torch.rand(3, 5), torch.zeros(2, 3)
         )
 
 
@@ -236,7 +272,6 @@ def tensor_annotations(function):
 
 @pytest.mark.parametrize("name", mha.__all__)
 def test_no_public_signature_has_a_tensor_without_a_shape(name):
-    assert jaxtyping.__name__  # the annotations are jaxtyping's
     obj = getattr(mha, name)
     functions = [obj.__init__, obj.forward] if inspect.isclass(obj) else [obj]
     for function in functions:

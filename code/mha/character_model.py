@@ -5,12 +5,12 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checks import check_at_least, check_tensor
+from .checks import check_at_least, check_divisible, check_number, check_tensor
 from .transformer_block import TransformerBlock
 
 
 def python_help_text() -> str:
-    """Return the text behind Python's ``help("topics")``: about 450,000 characters of English on Python.
+    """Return the pages that Python's ``help("topics")`` lists, as one text of about 450,000 characters.
 
     Every Python carries it. It differs a little between versions; letters outside ASCII are left out.
     """
@@ -51,6 +51,8 @@ class CharacterModel(nn.Module):
         is_causal: bool = True,
     ) -> None:
         super().__init__()
+        check_at_least("d_model", d_model)
+        check_divisible(d_model, num_heads)
         check_at_least("num_characters", num_characters)
         check_at_least("context", context)
         check_at_least("num_blocks", num_blocks)
@@ -86,6 +88,10 @@ class CharacterModel(nn.Module):
             If the text is longer than ``context``.
         """
         check_tensor("text", text, 2, "shape (batch, seq)")
+        if text.dim() != 2:
+            raise ValueError(
+                f"text: expected shape (batch, seq), got {tuple(text.shape)}"
+            )
         if text.shape[-1] > self.context:
             raise ValueError(
                 f"text: expected at most {self.context} characters, "
@@ -107,6 +113,9 @@ def random_windows(
     ValueError
         If the text is shorter than ``length``.
     """
+    if text.dim() != 1:
+        raise ValueError(f"text: expected one axis, got shape {tuple(text.shape)}")
+    check_at_least("count", count)
     check_at_least("length", length)
     if len(text) < length:
         raise ValueError(
@@ -126,6 +135,7 @@ def next_character_loss(
     windows : Tensor
         ``(batch, length)``: all but the last character are read, all but the first are to be predicted.
     """
+    check_at_least("length of windows", windows.shape[-1], 2)
     read, wanted = windows[:, :-1], windows[:, 1:]
     return F.cross_entropy(model(read).flatten(0, 1), wanted.flatten())
 
@@ -143,6 +153,7 @@ def train(
 
     The optimiser is AdamW; losses are in nats a character.
     """
+    check_at_least("steps", steps)
     optimizer = torch.optim.AdamW(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, learning_rate, total_steps=steps, pct_start=0.1
@@ -163,18 +174,29 @@ def train(
 
 @torch.no_grad()
 def continue_text(
-    model: CharacterModel, text: Int[Tensor, "seq"], length: int, *, seed: int = 0
+    model: CharacterModel,
+    text: Int[Tensor, "seq"],
+    length: int,
+    *,
+    temperature: float = 1.0,
+    seed: int = 0,
 ) -> Int[Tensor, "longer"]:
-    """Write ``length`` more characters, each drawn from what the model expects after the ones before.
+    """Write ``length`` more characters after ``text``.
 
-    The model reads the last ``context`` characters, and its scores at the last position decide.
+    The model reads the last ``context`` characters, and its scores at the last position, divided by the
+    temperature, decide how likely each next character is: below 1 the likely ones become likelier.
     """
+    check_number("temperature", temperature)
+    if temperature <= 0:
+        raise ValueError(f"temperature: expected a number > 0, got {temperature}")
+    if text.dim() != 1 or len(text) < 1:
+        raise ValueError(
+            f"text: expected shape (seq,), not empty, got {tuple(text.shape)}"
+        )
     generator = torch.Generator().manual_seed(seed)
     device = model.positions.weight.device
     for _ in range(length):
         scores = model(text[None, -model.context :].to(device))[0, -1]
-        shares = (
-            (scores / 0.5).softmax(dim=-1).cpu()
-        )  # a little more cautious than it is
+        shares = (scores / temperature).softmax(dim=-1).cpu()
         text = torch.cat([text, torch.multinomial(shares, 1, generator=generator)])
     return text

@@ -99,17 +99,31 @@ def check_query_key_value(query: Tensor, key: Tensor, value: Tensor) -> None:
     check_same_length(key, value)
 
 
+def check_tokens(name: str, tensor: Tensor, width: int, dtype: torch.dtype) -> None:
+    """Raise unless ``tensor`` is ``(batch, length, width)`` or ``(length, width)``, of the module's dtype."""
+    layout = f"shape (batch, length, {width}) or (length, {width})"
+    check_float_tensor(name, tensor, 2, layout)
+    if tensor.dim() > 3 or tensor.shape[-1] != width:
+        raise ValueError(f"{name}: expected {layout}, got {tuple(tensor.shape)}")
+    # Autocast brings inputs and parameters together by itself.
+    if tensor.dtype != dtype and not torch.is_autocast_enabled(tensor.device.type):
+        raise TypeError(
+            f"{name}: expected the module's dtype {dtype}, got {tensor.dtype}"
+        )
+
+
 def check_module_inputs(
-    query: Tensor, key: Tensor, value: Tensor, widths: tuple[int, int, int]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    widths: tuple[int, int, int],
+    dtype: torch.dtype,
 ) -> None:
-    """Raise unless all are ``(batch, length, width)`` or ``(length, width)``, of these widths, and fit each other."""
+    """Raise unless all are tokens of these widths and of the module's dtype, and fit each other."""
     for name, tensor, width in zip(
         ("query", "key", "value"), (query, key, value), widths, strict=True
     ):
-        layout = f"shape (batch, length, {width}) or (length, {width})"
-        check_float_tensor(name, tensor, 2, layout)
-        if tensor.dim() > 3 or tensor.shape[-1] != width:
-            raise ValueError(f"{name}: expected {layout}, got {tuple(tensor.shape)}")
+        check_tokens(name, tensor, width, dtype)
         check_same_batch(name, tensor, query)
     check_same_length(key, value)
 
@@ -124,9 +138,15 @@ def check_mask_type(name: str, mask: Tensor) -> None:
         )
 
 
-def check_mask(mask: Tensor, scores_shape: Sequence[int]) -> None:
+def check_mask(
+    mask: Tensor, scores_shape: Sequence[int], device: torch.device | None = None
+) -> None:
     """Raise unless ``mask`` is boolean or floating and is ``(query, key)`` or broadcasts axis by axis to the scores."""
     check_mask_type("mask", mask)
+    if device is not None and mask.device != device:
+        raise ValueError(
+            f"mask: expected to be on the query's device {device}, got {mask.device}"
+        )
     expected = tuple(scores_shape)
     fits = tuple(mask.shape) == expected[-2:] or (
         mask.dim() == len(expected)
@@ -135,5 +155,6 @@ def check_mask(mask: Tensor, scores_shape: Sequence[int]) -> None:
     if not fits:
         raise ValueError(
             f"mask: expected shape {expected[-2:]} (query, key) or one that broadcasts axis by axis to the "
-            f"scores' {expected}, got {tuple(mask.shape)}"
+            f"scores' {expected}, got {tuple(mask.shape)}; a mask (batch, key) needs two axes more: "
+            "mask[:, None, None, :]"
         )

@@ -5,7 +5,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from .checks import check_mask, check_probability, check_query_key_value
 from .single_head import causal_mask, scaled_dot_product_attention
+
+QUERIES_AT_ONCE = 64  # so many rows of a mask are made, not one for each query
 
 
 def attend_without_weights(
@@ -20,7 +23,9 @@ def attend_without_weights(
     """Compute attention's output alone, through PyTorch's fused kernels.
 
     The answer is that of :func:`scaled_dot_product_attention`. Without a mask, causal or not, no tensor of the size
-    query × key is made.
+    query × key is made (of a boolean one, at most 64 rows at a time), as long as PyTorch has a fused kernel for the
+    call: on a CPU it has none with dropout or with values of another width than keys. A fused kernel has no second
+    derivatives.
 
     Parameters
     ----------
@@ -38,7 +43,11 @@ def attend_without_weights(
     Tensor
         ``(batch, heads, query, d_v)``.
     """
+    check_query_key_value(query, key, value)
+    check_probability("dropout_p", dropout_p)
     query_len, key_len = query.shape[-2], key.shape[-2]
+    if mask is not None:
+        check_mask(mask, (*query.shape[:-1], key_len), query.device)
     if 0 in (query.shape[0], query_len, key_len):
         # The kernels do not agree on what attention to nothing is; here it is zero.
         return scaled_dot_product_attention(query, key, value)[0]
@@ -52,6 +61,8 @@ def attend_without_weights(
         return F.scaled_dot_product_attention(query, key, value, mask, dropout_p)
     if not is_causal or query_len == 1:  # the last query sees everything
         return F.scaled_dot_product_attention(query, key, value, dropout_p=dropout_p)
+    if key_len > 4 * query_len:
+        return _few_causal_queries(query, key, value, dropout_p)
     # PyTorch's flag aligns to the start, which is the same where both are equally long.
     # Queries are left out, or put in front, until they are.
     surplus = query_len - key_len
@@ -67,3 +78,24 @@ def attend_without_weights(
     if surplus > 0:
         return torch.cat([blind, output], dim=-2)
     return output[..., max(-surplus, 0) :, :]
+
+
+def _few_causal_queries(
+    query: Tensor, key: Tensor, value: Tensor, dropout_p: float
+) -> Tensor:
+    """Attend from the last places of a long text, some queries at a time, with a mask for their keys.
+
+    Putting queries in front, as many as there are keys, would take longer than the rest.
+    """
+    query_len, key_len = query.shape[-2], key.shape[-2]
+    outputs = []
+    for first in range(0, query_len, QUERIES_AT_ONCE):
+        some = query[..., first : first + QUERIES_AT_ONCE, :]
+        seen = key_len - query_len + first + some.shape[-2]
+        keep = causal_mask(some.shape[-2], seen, device=query.device)
+        outputs.append(
+            F.scaled_dot_product_attention(
+                some, key[..., :seen, :], value[..., :seen, :], keep, dropout_p
+            )
+        )
+    return torch.cat(outputs, dim=-2)

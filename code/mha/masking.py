@@ -23,6 +23,7 @@ def padding_mask(
     """Return the mask that hides the keys after the end of each sentence.
 
     It hides *keys*: no query sees padding. Queries at padded places still get an output, which is to be dropped.
+    What stands in the padding does not matter as long as it is a finite number.
 
     Parameters
     ----------
@@ -55,12 +56,15 @@ def padding_mask(
         raise ValueError(
             f"lengths: expected shape (batch,), got {tuple(lengths.shape)}"
         )
-    wrong = lengths[(lengths < 0) | (lengths > key_len)]
-    if wrong.numel():
-        raise ValueError(
-            f"lengths: expected numbers from 0 to key_len {key_len}, "
-            f"got {wrong[:5].tolist()}"
-        )
+    lengths = lengths.long()  # key_len may not fit into a smaller type
+    # A compiled graph has no numbers to look at.
+    if not (torch.compiler.is_compiling() or lengths.is_meta):
+        wrong = lengths[(lengths < 0) | (lengths > key_len)]
+        if wrong.numel():
+            raise ValueError(
+                f"lengths: expected numbers from 0 to key_len {key_len}, "
+                f"got {wrong[:5].tolist()}"
+            )
     positions = torch.arange(key_len, device=lengths.device)
     keep = positions < lengths[:, None]  # (batch, key)
     return keep[:, None, None, :]  # (batch, 1, 1, key)
@@ -77,7 +81,7 @@ def combine_masks(
     ----------
     *masks : Tensor
         Each ``(query, key)``, ``(batch, query, key)`` or ``(batch, heads, query, key)``, with 1s where it is to
-        broadcast.
+        broadcast. Axes are known by their number alone: pass ``(batch, key)`` as ``mask[:, None, None, :]``.
 
     Returns
     -------
@@ -97,8 +101,7 @@ def combine_masks(
         check_mask_type(f"masks[{number}]", mask)
         if not 2 <= mask.dim() <= 4:
             raise ValueError(
-                f"masks[{number}]: expected two to four axes, "
-                f"got {tuple(mask.shape)}"
+                f"masks[{number}]: expected 2 to 4 axes, got {tuple(mask.shape)}"
             )
     if any(mask.dim() == 4 for mask in masks):
         # Only beside a mask with heads: alone, three axes need no head axis yet.

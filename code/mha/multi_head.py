@@ -6,14 +6,13 @@ from torch import Tensor, nn
 from .checks import (
     check_at_least,
     check_divisible,
-    check_mask,
     check_module_inputs,
     check_probability,
 )
 from .fast_path import attend_without_weights
 from .head_splitting import combine_heads, split_heads
 from .single_head import scaled_dot_product_attention
-from .torch_conversion import copy_numbers, torch_projections
+from .torch_conversion import copy_projections, torch_projections
 
 
 class MultiHeadAttention(nn.Module):
@@ -85,18 +84,21 @@ class MultiHeadAttention(nn.Module):
         Parameters
         ----------
         query : Tensor
-            ``(batch, query, d_model)``, or ``(query, d_model)`` for one sentence.
+            ``(batch, query, d_model)``, or ``(query, d_model)`` for one sentence; then nothing below has a batch
+            axis, except a mask of more than two axes, whose batch is 1.
         key : Tensor, optional
             ``(batch, key, kdim)``. Default: ``query`` (self-attention).
         value : Tensor, optional
-            ``(batch, key, vdim)``. Default: ``key``.
+            ``(batch, key, vdim)``. Default: ``key``. Hidden keys and values still have to be numbers: NaN or
+            infinite ones can turn all outputs of their sentence into NaN.
         mask : Tensor, optional
             ``(query, key)``, ``(batch, query, key)`` or ``(batch, heads, query, key)``, the last with 1s where it is
             to broadcast. Boolean: ``True`` = may attend. Floating: added to the scores.
         is_causal : bool
             Hide the future, aligned to the end. Combines with ``mask``.
         need_weights : bool
-            Whether to return the weights. Without them a fused kernel does the work.
+            Whether to return the weights. Without them a fused kernel does the work (which has no second
+            derivatives; on a CPU there is none with dropout).
 
         Returns
         -------
@@ -115,7 +117,7 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         widths = (self.d_model, self.W_k.in_features, self.W_v.in_features)
-        check_module_inputs(query, key, value, widths)
+        check_module_inputs(query, key, value, widths, self.W_q.weight.dtype)
         unbatched = query.dim() == 2
         if unbatched:
             query, key, value = query[None], key[None], value[None]
@@ -148,14 +150,14 @@ class MultiHeadAttention(nn.Module):
                     f"for three axes, got {tuple(mask.shape)}; the scores are {scores}"
                 )
             mask = mask[:, None]
-        check_mask(mask, scores)
         return mask
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
         """Return a copy of PyTorch's module, with the same parameters, dtype, device and mode.
 
-        The copy is batch-first, whatever ``module`` is, and its boolean masks mean the opposite.
+        The copy is batch-first, whatever ``module`` is, and its boolean masks mean the opposite. Frozen parameters
+        stay frozen.
 
         Parameters
         ----------
@@ -164,9 +166,15 @@ class MultiHeadAttention(nn.Module):
 
         Raises
         ------
+        TypeError
+            If ``module`` is another kind of module.
         ValueError
-            If the module uses one of these two.
+            If the module uses one of these two, or its parameters differ in dtype or device.
         """
+        if not isinstance(module, nn.MultiheadAttention):
+            raise TypeError(
+                f"module: expected a torch.nn.MultiheadAttention, got {type(module).__name__}"
+            )
         if (
             module.bias_k is not None
             or module.bias_v is not None
@@ -182,11 +190,20 @@ class MultiHeadAttention(nn.Module):
             vdim=module.vdim,
         )
         copy.to(module.out_proj.weight)
-        copy_numbers(torch_projections(module), copy._projections())
+        copy_projections(torch_projections(module), copy._projections(), copy)
         return copy.train(module.training)
 
     def to_torch(self) -> nn.MultiheadAttention:
-        """Return a copy of this module as PyTorch's, batch-first, in the same dtype, device and mode."""
+        """Return a copy of this module as PyTorch's, batch-first, in the same dtype, device and mode.
+
+        PyTorch packs the projections of queries, keys and values, so that they are frozen all or none: the packed
+        parameter is trainable if one of the three is.
+
+        Raises
+        ------
+        ValueError
+            If this module's parameters differ in dtype or device.
+        """
         copy = nn.MultiheadAttention(
             self.d_model,
             self.num_heads,
@@ -197,9 +214,12 @@ class MultiHeadAttention(nn.Module):
             batch_first=True,
         )
         copy.to(self.W_o.weight)
-        copy_numbers(self._projections(), torch_projections(copy))
+        copy_projections(self._projections(), torch_projections(copy), copy)
         return copy.train(self.training)
 
     def _projections(self) -> list[list[Tensor]]:
-        projections = (self.W_q, self.W_k, self.W_v, self.W_o)
-        return [[*projection.parameters()] for projection in projections]
+        # Not .parameters(): where a weight is computed (pruned, normalised), that is what it is computed from.
+        return [
+            [W.weight] if W.bias is None else [W.weight, W.bias]
+            for W in (self.W_q, self.W_k, self.W_v, self.W_o)
+        ]

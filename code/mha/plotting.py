@@ -25,8 +25,9 @@ from .words import word
 MAX_CELLS = 4096  # with more in all panels, each is an embedded image instead of one shape a cell
 MAX_NUMBERS = 36  # up to so many cells a panel, each shows its weight
 MAX_LETTERS = 40  # a longer label is cut
+ROUNDING = 1e-4  # so far outside 0 and 1 a weight may lie
 CELL_INCHES = 0.36
-PAGE_INCHES = (11.0, 14.0)  # cells shrink until the panels fit
+PAGE_INCHES = (8.0, 14.0)  # cells shrink until the panels fit
 STRONG = 0.72  # above that opacity a number in the colour of the paper has the greater contrast
 SCALE = ListedColormap(
     [to_rgba(COLORS["blue"], alpha=(step + 0.5) / 20) for step in range(20)]
@@ -45,7 +46,8 @@ def plot_attention(
     Parameters
     ----------
     weights : Tensor or array
-        ``(query, key)``, ``(heads, query, key)`` or ``(1, heads, query, key)``.
+        ``(query, key)``, ``(heads, query, key)`` or ``(1, heads, query, key)``. What is not finite is drawn in the
+        colour of mistakes.
     query_tokens : sequence of str, optional
         Labels of the rows, drawn literally (cut after 40 letters). Default: positions.
     key_tokens : sequence of str, optional
@@ -61,7 +63,7 @@ def plot_attention(
     Raises
     ------
     TypeError
-        If labels are not a sequence, or a head is not an int.
+        If weights are complex, labels or ``heads`` are not a sequence, or a head is not an int.
     ValueError
         If the weights are not within 0 and 1, have another number of axes, a batch of more than one, or nothing
         to draw, if labels and weights differ in length, or if a head does not exist.
@@ -72,6 +74,10 @@ def plot_attention(
         key_tokens = query_tokens
     rows = _labels("query_tokens", query_tokens, query_len)
     columns = _labels("key_tokens", key_tokens, key_len)
+    if heads is not None and not isinstance(heads, Sequence | range):
+        raise TypeError(
+            f"heads: expected a sequence of int, such as [0, 2], got {heads!r}"
+        )
     chosen = list(range(num_heads)) if heads is None else list(heads)
     for head in chosen:
         check_at_least("heads", head, 0)
@@ -191,6 +197,9 @@ def fill_cells(
 
 def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
     """Return the weights as float64 ``(heads, query, key)``."""
+    is_tensor = isinstance(weights, Tensor)
+    if weights.is_complex() if is_tensor else np.iscomplexobj(weights):
+        raise TypeError("weights: expected real numbers, got complex ones")
     array = (
         weights.detach().double().cpu().numpy()
         if isinstance(weights, Tensor)
@@ -208,10 +217,10 @@ def _as_panels(weights: Tensor | np.ndarray) -> np.ndarray:
             f"weights: expected shape (query, key) or (heads, query, key), got {array.shape}"
         )
     finite = array[np.isfinite(array)]
-    if finite.min(initial=0.0) < 0 or finite.max(initial=0.0) > 1 + 1e-4:
+    if finite.min(initial=0.0) < -ROUNDING or finite.max(initial=0.0) > 1 + ROUNDING:
         raise ValueError(
             "weights: expected numbers from 0 to 1 (scores have to go through a softmax first, and "
-            f"dropout must be off), got {finite.min():.3g} to {finite.max():.3g}"
+            f"dropout must be off), got {finite.min():.6g} to {finite.max():.6g}"
         )
     if 0 in array.shape:
         raise ValueError(

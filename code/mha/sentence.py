@@ -51,7 +51,7 @@ def kitten_heads() -> tuple[MultiHeadAttention, Float[Tensor, "seq d_model"]]:
     Returns
     -------
     module : MultiHeadAttention
-        ``d_model`` 6 and three heads; values and output are the inputs themselves.
+        ``d_model`` 6 and three heads; the projections of values and output are the identity.
     sentence : Tensor
         ``(13, 6)``.
     """

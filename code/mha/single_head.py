@@ -83,10 +83,14 @@ def attention_weights(
     sees_nothing = torch.isneginf(scores).all(dim=-1, keepdim=True)
     # The row is replaced before the softmax, not only after it: repairing the NaN
     # afterwards would clean the output and still leave NaN in the gradients.
-    scores = scores.masked_fill(sees_nothing, 0.0)
+    weights = _softmax(scores.masked_fill(sees_nothing, 0.0))
+    return weights.masked_fill(sees_nothing, 0.0)
+
+
+def _softmax(scores: Tensor) -> Tensor:
     half = scores.dtype in (torch.float16, torch.bfloat16)
     weights = torch.softmax(scores, dim=-1, dtype=torch.float32 if half else None)
-    return weights.masked_fill(sees_nothing, 0.0).to(scores.dtype)
+    return weights.to(scores.dtype)
 
 
 def scaled_dot_product_attention(
@@ -145,24 +149,27 @@ def scaled_dot_product_attention(
     query_len, d_k = query.shape[-2:]
     key_len = key.shape[-2]
     if mask is not None:
-        check_mask(mask, (*query.shape[:-1], key_len))
+        check_mask(mask, (*query.shape[:-1], key_len), query.device)
 
     scale = 1.0 / math.sqrt(d_k) if scale is None else scale
     check_number("scale", scale)
-    # Scaling the query, not the product, keeps float16 from overflowing where the
-    # scaled score would fit.
-    scores = (query * scale) @ key.transpose(-2, -1)  # (*batch, query, key)
+    # Half types meet in float32: a score that overflowed to −∞ would be hidden.
+    half = query.dtype in (torch.float16, torch.bfloat16)
+    wide = torch.float32 if half else query.dtype
+    scores = (query * scale).to(wide) @ key.to(wide).mT  # (*batch, query, key)
     if mask is not None and mask.dtype != torch.bool:
-        scores = scores + mask.to(scores.dtype)
+        scores = scores + mask.to(query.dtype)
     if mask is not None and mask.dtype == torch.bool:
         scores = scores.masked_fill(~mask, -torch.inf)
     if is_causal:
-        scores = scores.masked_fill(
-            ~causal_mask(query_len, key_len, device=scores.device), -torch.inf
-        )
+        future = ~causal_mask(query_len, key_len, device=scores.device)
+        scores = scores.masked_fill_(future, -torch.inf)  # in place: they are ours
 
-    weights = attention_weights(scores)  # (*batch, query, key)
-    kept = nn.functional.dropout(weights, dropout_p)
+    # Causality alone leaves each query its own key, unless there are too few keys.
+    all_see = mask is None and (not is_causal or query_len <= key_len)
+    weights = _softmax(scores) if all_see else attention_weights(scores)
+    weights = weights.to(query.dtype)
+    kept = nn.functional.dropout(weights, dropout_p) if dropout_p else weights
     output = kept @ value  # (*batch, query, d_v)
     return output.to(query.dtype), weights
 

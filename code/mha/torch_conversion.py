@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 def torch_projections(module: nn.MultiheadAttention) -> list[list[Tensor]]:
-    """Return views of weight and bias of the query, key, value and output projections of PyTorch's module.
+    """Return weight and bias of the query, key, value and output projections of PyTorch's module, as views.
 
     Where keys and values are as wide as queries, PyTorch packs the first three into one matrix, in this order.
     """
@@ -21,9 +21,31 @@ def torch_projections(module: nn.MultiheadAttention) -> list[list[Tensor]]:
     return parts
 
 
-def copy_numbers(source: list[list[Tensor]], target: list[list[Tensor]]) -> None:
-    """Copy weights and biases, projection by projection; both sides must have the same shapes."""
+def copy_projections(
+    source: list[list[Tensor]], target: list[list[Tensor]], owner: nn.Module
+) -> None:
+    """Copy weights and biases, projection by projection, into ``target``, the fresh parameters of ``owner``.
+
+    What is frozen in the source is frozen in ``owner``.
+
+    Raises
+    ------
+    ValueError
+        If the sources differ in dtype or device.
+    """
+    tensors = [tensor for projection in source for tensor in projection]
+    kinds = sorted({f"{tensor.dtype} on {tensor.device}" for tensor in tensors})
+    if len(kinds) > 1:
+        raise ValueError(
+            f"module: expected parameters of one dtype on one device, got {', '.join(kinds)}"
+        )
+    trainable: dict[int, bool] = {}
+    places = [place for projection in target for place in projection]
     with torch.no_grad():
-        for numbers, places in zip(source, target, strict=True):
-            for number, place in zip(numbers, places, strict=True):
-                place.copy_(number)
+        for number, place in zip(tensors, places, strict=True):
+            place.copy_(number)
+            # Parts of a packed parameter share their storage.
+            storage = place.untyped_storage().data_ptr()
+            trainable[storage] = trainable.get(storage, False) or number.requires_grad
+    for parameter in owner.parameters():
+        parameter.requires_grad_(trainable[parameter.untyped_storage().data_ptr()])

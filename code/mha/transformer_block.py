@@ -3,7 +3,7 @@
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from .checks import check_at_least
+from .checks import check_at_least, check_tokens
 from .multi_head import MultiHeadAttention
 
 
@@ -39,7 +39,7 @@ class TransformerBlock(nn.Module):
     ) -> None:
         super().__init__()
         check_at_least("d_ff", d_ff)
-        self.norm_first = norm_first
+        self.d_model, self.norm_first = d_model, norm_first
         self.attention = MultiHeadAttention(d_model, num_heads, dropout=dropout)
         self.feed_forward = nn.Sequential(
             nn.Linear(d_model, d_ff), nn.ReLU(), nn.Linear(d_ff, d_model)
@@ -62,7 +62,15 @@ class TransformerBlock(nn.Module):
             ``(batch, seq, d_model)`` or ``(seq, d_model)``.
         mask, is_causal
             As in :class:`MultiHeadAttention`.
+
+        Raises
+        ------
+        TypeError
+            If ``x`` is not a floating-point tensor of the block's dtype, or the mask neither boolean nor floating.
+        ValueError
+            If the width or the mask does not fit.
         """
+        check_tokens("x", x, self.d_model, self.norm_1.weight.dtype)
 
         def attend(x: Tensor) -> Tensor:
             return self.attention(

@@ -47,7 +47,7 @@ WORDS: dict[str, dict[str, str]] = {
         "one_head_apart": "one head, keys apart",
         "one_head_together": "one head, keys together",
         "output": "output",
-        "output_dropped": "query is padding: its output is dropped",
+        "output_dropped": "the same, but the query is padding: its output is dropped",
         "output_token": "output token",
         "padding": "padding",
         "place": "place",

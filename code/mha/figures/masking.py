@@ -17,7 +17,8 @@ from ..style import STYLE_FILE
 from ..words import word
 from .canvas import arrow, box, canvas, cells, label
 
-MAY_LOOK = 0.28  # how strongly a cell of a mask is filled where a query may look, as on the notation page
+# How strongly a mask is filled where a query may look, and where that query is padding.
+MAY_LOOK, DROPPED = 0.5, 0.12
 SMOOTHED_STEPS = 20
 
 
@@ -184,7 +185,10 @@ def padding() -> Figure:
     for top in tops:
         label(axes, 184, top + 2 * side, "&", size=14)
         label(axes, 332, top + 2 * side, "=", size=14)
-    for y, name, color in ((392, "may_look", "blue"), (414, "output_dropped", "muted")):
+    for y, name, strength in (
+        (392, "may_look", MAY_LOOK),
+        (414, "output_dropped", DROPPED),
+    ):
         cells(
             axes,
             lefts[0],
@@ -192,8 +196,8 @@ def padding() -> Figure:
             [[""]],
             width=14,
             height=14,
-            color=color,
-            alpha=MAY_LOOK,
+            color="blue",
+            alpha=strength,
         )
         label(axes, lefts[0] + 22, y, word(name), align="left", size=10)
     return figure
@@ -202,11 +206,10 @@ def padding() -> Figure:
 def _mask(
     axes: Axes, left: float, top: float, mask: Tensor, width: float, height: float, dropped: Sequence[bool],
 ) -> None:  # fmt: skip
-    """Draw a mask, filled where a query may look; rows of queries whose output is dropped are grey."""
-    background = 0.07 * np.array(dropped)[:, None]
-    cells(axes, left, top, [[""] * mask.shape[1]] * len(mask), width=width, height=height,
-          color=lambda row, _: "muted" if dropped[row] else "blue",
-          alpha=np.where(mask.numpy(), MAY_LOOK, background))  # fmt: skip
+    """Draw a mask, filled where a query may look; rows of queries whose output is dropped are faint."""
+    strength = np.where(np.array(dropped)[:, None], DROPPED, MAY_LOOK)
+    cells(axes, left, top, [[""] * mask.shape[1]] * len(mask), width=width, height=height, color="blue",
+          alpha=strength * mask.numpy())  # fmt: skip
 
 
 def alignment() -> Figure:
