@@ -10,13 +10,15 @@ from .transformer_block import TransformerBlock
 
 
 def python_help_text() -> str:
-    """Return the pages that Python's ``help("topics")`` lists, as one text of about 450,000 characters.
+    """Return the pages that Python's ``help("topics")`` lists, as one text of about 370,000 characters.
 
-    Every Python carries it. It differs a little between versions; letters outside ASCII are left out.
+    Every Python carries it. It differs a little between versions; paragraphs that occur again and letters outside
+    ASCII are left out.
     """
     from pydoc_data.topics import topics
 
-    text = "\n".join(topics[name] for name in sorted(topics))
+    pages = "\n\n".join(topics[name] for name in sorted(topics))
+    text = "\n\n".join(dict.fromkeys(pages.split("\n\n")))
     return text.encode("ascii", "ignore").decode()
 
 
