@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 # pip and the build share one environment, so one thing after another, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help book test serve notebooks figures lint clean repository
+.PHONY: help book test serve notebooks figures bench lint clean repository
 
 help:
 	@echo 'make book                        build the site into _build/html'
@@ -23,6 +23,7 @@ help:
 	@echo 'make serve                       show the built site on http://127.0.0.1:$(PORT) (PORT=… changes it)'
 	@echo 'make notebooks [NB=01]           run all notebooks, or one, and store their outputs'
 	@echo 'make figures                     draw figures/*.svg again'
+	@echo 'make bench                       time the module against others, and store the table'
 	@echo 'make lint                        check the style of code and notebooks'
 	@echo 'make repository REPO=owner/name  set the address of the repository everywhere'
 	@echo 'make clean                       remove .venv and everything that was built'
@@ -87,6 +88,10 @@ notebooks: $(VENV)/.code
 
 figures: $(VENV)/.code
 	$(BIN)/python -m mha.figures
+
+# With `pip install --no-deps -r requirements-bench.txt` other packages are timed as well.
+bench: $(VENV)/.code
+	$(BIN)/python tools/benchmark.py $(BENCH)
 
 lint: $(VENV)/.code
 	$(BIN)/python -m ruff check .

@@ -16,8 +16,10 @@ HELPERS = (
     "checks",
     "fonts",
     "palette",
+    "profiling",
     "sentence",
     "style",
+    "timing",
     "words",
 )
 
@@ -190,6 +192,17 @@ def test_helpers_agree_with_their_annotations(checked):
     modules["mha.words"].word("head", number=1)
     modules["mha.palette"].head_color(3)
     modules["mha.style"].to_svg(checked.plot_attention(torch.eye(2)))
+    q = torch.rand(1, 2, 4, 4)
+    attend, measured = checked.scaled_dot_product_attention, modules["mha.profiling"]
+    assert measured.attention_backend(attend, q, q, q) == "math"
+    assert measured.peak_memory(attend, q, q, q) > 0
+    measured.device_of([q, q])
+    timing = modules["mha.timing"]
+    functions = {"readable": attend, "again": lambda *q: attend(*q)[0]}
+    options = {"repeats": 1, "warm_up": 1, "gradients": True, "same_values": True}
+    for clock in (None, timing.clock_for("cpu"), timing.clock_for(q.device)):
+        found = timing.compare(functions, q, q, q, threads=1, clock=clock, **options)
+        assert found["again"].median >= 0 == found["again"].spread
 
 
 def test_the_character_model_agrees_with_its_annotations(checked):

@@ -1,0 +1,136 @@
+"""What a call does besides computing: which attention kernel runs, and how much memory it needs."""
+
+import weakref
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+
+def device_of(inputs: Sequence[Tensor]) -> torch.device:
+    """Return the device that all inputs are on.
+
+    Raises
+    ------
+    TypeError
+        If one is no tensor.
+    ValueError
+        If there is none, or they are on several devices.
+    """
+    for place, tensor in enumerate(inputs):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(
+                f"inputs[{place}]: expected a torch.Tensor, got {type(tensor).__name__}"
+            )
+    devices = {tensor.device for tensor in inputs}
+    if len(devices) != 1:
+        names = ", ".join(sorted(map(str, devices))) or "no tensor"
+        raise ValueError(f"inputs: expected tensors on one device, got {names}")
+    return devices.pop()
+
+
+class _Kernels(TorchDispatchMode):
+    """Notes which of PyTorch's fused attention kernels run."""
+
+    NAMES = ("flash", "efficient", "cudnn")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        name = function.overloadpacket.__name__
+        if "attention" in name:
+            self.found += [kernel for kernel in self.NAMES if kernel in name]
+        return function(*arguments, **(options or {}))
+
+
+def attention_backend(function: Callable[..., object], *inputs: Tensor) -> str:
+    """Return which attention kernel a function runs.
+
+    Parameters
+    ----------
+    function : callable
+        Called once, without gradients.
+    *inputs : Tensor
+        What it is called with.
+
+    Returns
+    -------
+    str
+        ``"flash"``, ``"efficient"`` or ``"cudnn"``, fused kernels that keep no query × key table; or ``"math"``: none
+        of them, so that the table is computed.
+    """
+    with _Kernels() as noted, torch.no_grad():
+        function(*inputs)
+    return noted.found[0] if noted.found else "math"
+
+
+class _Live(TorchDispatchMode):
+    """Adds up the bytes of the tensors that a call makes, as long as they live."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[int] = set()
+        self.now = self.peak = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        # What is not among the tensors made here was there before.
+        for tensor in tree_leaves((arguments, options)):
+            if isinstance(tensor, Tensor):
+                self._see(tensor.untyped_storage())
+        result = function(*arguments, **options)
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return result
+
+    def _see(self, storage: torch.UntypedStorage) -> bool:
+        """Remember a storage as long as it lives, and tell whether it is a new one."""
+        place = storage._cdata
+        if place in self.seen:
+            return False
+        self.seen.add(place)
+        weakref.finalize(storage, self.seen.discard, place)
+        return True
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if not self._see(storage):
+            return
+        self.now += storage.nbytes()
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._release, storage.nbytes())
+
+    def _release(self, size: int) -> None:
+        self.now -= size
+
+
+def peak_memory(function: Callable[..., object], *inputs: Tensor) -> int:
+    """Return how many bytes a call needs at its worst moment, beyond what was there before it.
+
+    On a CUDA device PyTorch's allocator is asked. Elsewhere the tensors are counted that PyTorch's operators return;
+    what a kernel uses inside for a moment, tensors made from Python's numbers and tensors that are resized are not
+    among them.
+
+    Parameters
+    ----------
+    function : callable
+        Called once, without gradients unless it enables them itself.
+    *inputs : Tensor
+        What it is called with. At least one.
+    """
+    device = device_of(inputs)
+    with torch.no_grad():
+        if device.type != "cuda":
+            with _Live() as live:
+                function(*inputs)
+            return live.peak
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        function(*inputs)
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
