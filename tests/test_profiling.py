@@ -10,7 +10,13 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import mha
-from mha.profiling import attention_backend, device_of, peak_memory
+from mha.profiling import (
+    attention_backend,
+    bytes_moved,
+    device_of,
+    operator_count,
+    peak_memory,
+)
 
 N = 100
 X = torch.arange(float(N))
@@ -140,7 +146,9 @@ def test_one_call_without_gradients():
     assert torch.is_grad_enabled()
 
 
-@pytest.mark.parametrize("measure", [attention_backend, peak_memory])
+@pytest.mark.parametrize(
+    "measure", [attention_backend, peak_memory, bytes_moved, operator_count]
+)
 def test_an_error_inside_leaves_nothing_behind(measure):
     def broken(x):
         raise KeyError(x.shape)
@@ -149,6 +157,7 @@ def test_an_error_inside_leaves_nothing_behind(measure):
         measure(broken, X)
     assert torch.is_grad_enabled()
     assert peak_memory(lambda x: x + 1, X) == 4 * N
+    assert bytes_moved(lambda x: x + 1, X) == 8 * N
 
 
 W = torch.rand(10, 10)
@@ -359,3 +368,152 @@ def test_memory_that_is_used_again_counts_again():
         return made
 
     assert peak_memory(call, torch.rand(100)) == 50 * 400
+
+
+ROWS = torch.rand(3, 4)
+BATCH = torch.rand(2, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (lambda x: x + 1, 2 * N),
+        (lambda x: x + x.flip(0), 2 * N + 3 * N),
+        (lambda x: x * 2 + 1, 2 * N + 2 * N),
+        (lambda x: x.sum(), N + 1),
+        (lambda x: x.clone(), 2 * N),
+        (lambda x: torch.softmax(x, dim=0), 2 * N),
+        (lambda x: torch.cat([x, x, x]), 6 * N),
+        (lambda x: torch.sort(x), N + N + 2 * N),  # the order is of int64
+        (lambda x: x > 3, N + N / 4),
+        (lambda x: x.bfloat16(), N + N / 2),
+        (lambda x: x.view(10, 10) @ W, 3 * 100),
+        (lambda x: F.linear(x.view(10, 10), W), 3 * 100),
+        (lambda x: LINEAR(x.view(10, 10)), 3 * 100 + 10),
+        (lambda x: x[:12].view(4, 3) @ ROWS, 4 * 3 + 3 * 4 + 4 * 4),
+        (lambda x: x[:4] @ ROWS.t(), 4 + 4 * 3 + 3),
+        (lambda x: BATCH @ BATCH.mT, 2 * (3 * 4 + 4 * 3 + 3 * 3)),
+        (lambda x: BATCH[None] @ BATCH[None].mT, 2 * (3 * 4 + 4 * 3 + 3 * 3)),
+    ],
+)
+def test_bytes_of_all_operators(function, numbers):
+    assert bytes_moved(function, X) == 4 * numbers
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x,
+        lambda x: None,
+        lambda x: x.view(10, 10).t()[1:, None],
+        lambda x: x.reshape(4, 25).transpose(0, 1).unsqueeze(0).squeeze(0),
+        lambda x: x.expand(7, N).detach(),
+        lambda x: (x.chunk(3), x.split(10), x.unbind()),
+        lambda x: x.contiguous().float(),
+    ],
+)
+def test_views_cost_nothing(function):
+    assert bytes_moved(function, X) == operator_count(function, X) == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers"),
+    [
+        (lambda x: x.expand(5, N) + 1, N + 5 * N),
+        (lambda x: x[:, None].expand(N, 5) + 1, N + 5 * N),
+        (lambda x: x[:10].expand(5, 10) + 1, 10 + 50),  # although more lies behind it
+        (lambda x: x[:1].expand(N) + x, 1 + N + N),
+        (lambda x: x[::2] + 1, 50 + 50),
+        (lambda x: x[:0].expand(5, 0) + 1, 0),
+        (lambda x: x[:1].expand(0) + 1, 0),
+        (lambda x: x.expand(5, N).contiguous(), N + 5 * N),
+    ],
+)
+def test_what_is_broadcast_is_read_once(function, numbers):
+    assert bytes_moved(function, X) == 4 * numbers
+
+
+def test_work_in_place_reads_and_writes():
+    # 4 bytes a number: read, written; the other one is read.
+    assert bytes_moved(lambda x: x.add_(1), X.clone()) == 8 * N
+    assert bytes_moved(lambda x: x.add_(X), X.clone()) == 12 * N
+    assert bytes_moved(lambda x: x[:10].mul_(2), X.clone()) == 80
+    assert bytes_moved(lambda x: x.t_(), W.clone()) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.int8])
+def test_bytes_moved_of_other_types(dtype):
+    assert bytes_moved(lambda x: x + 1, X.to(dtype)) == 2 * N * dtype.itemsize
+    q, v = (torch.ones(1, 2, 8, 4, dtype=dtype) for _ in range(2))
+    assert bytes_moved(torch.matmul, q, v.mT) == 2 * (32 + 32 + 64) * dtype.itemsize
+
+
+def test_only_the_readable_path_moves_its_table():
+    def moved(function, length):
+        return bytes_moved(function, *[heads(length)] * 3)
+
+    # Queries are scaled; the table is written, read and written by softmax, and read.
+    readable, each = mha.scaled_dot_product_attention, 2 * 64 * 4
+    table = 2 * 64 * 64
+    assert moved(readable, 64) == 4 * (2 * each + 2 * each + 2 * each + 4 * table)
+    # Queries, keys, values, output, and one number a query for going backward.
+    assert moved(fused, 64) == 4 * (4 * each + 2 * 64)
+    assert moved(fused, 128) == 2 * moved(fused, 64)
+    growth = [moved(readable, 2 * n) / moved(readable, n) for n in (16, 64, 256)]
+    assert 2 < growth[0] < growth[1] < growth[2] < 4 < 1.05 * growth[2]
+
+
+def test_the_module_moves_more_if_its_weights_are_wanted():
+    module, x = mha.MultiHeadAttention(8, 2), torch.rand(1, 64, 8)
+    with_weights = bytes_moved(module, x)
+    without = bytes_moved(lambda x: module(x, need_weights=False), x)
+    assert with_weights - without > 4 * 4 * 2 * 64 * 64 - 4 * 8 * 64 * 8
+    assert without == 4 * (4 * (2 * 512 + 64 + 8) + 4 * 512 + 128)
+
+
+@pytest.mark.parametrize(
+    ("function", "count"),
+    [
+        (lambda x: x + 1, 1),
+        (lambda x: (x + 1).view(10, 10) * 2, 2),
+        (lambda x: LINEAR(x.view(10, 10)), 1),
+        (lambda x: BATCH @ BATCH.mT, 1),
+        (lambda x: BATCH[None] @ BATCH[None].mT, 1),
+        (lambda x: [x + i for i in range(9)], 9),
+        (lambda x: x.clone().add_(1), 2),
+    ],
+)
+def test_operators_are_counted(function, count):
+    assert operator_count(function, X) == count
+
+
+def test_one_operator_takes_the_place_of_the_readable_ones():
+    q = heads(8)
+    assert operator_count(fused, q, q, q) == 1
+    # A scaling, two products and the softmax.
+    assert operator_count(mha.scaled_dot_product_attention, q, q, q) == 4
+
+
+@pytest.mark.parametrize("measure", [bytes_moved, operator_count])
+def test_work_of_one_call_without_gradients(measure):
+    seen = []
+
+    def function(*inputs):
+        seen.append((inputs, torch.is_grad_enabled()))
+        return X
+
+    assert measure(function) == measure(function, X, OUT) == 0
+    assert [len(inputs) for inputs, _ in seen] == [0, 2]
+    assert seen[1][0][0] is X and seen[1][0][1] is OUT
+    assert not any(grad for _, grad in seen)
+    assert torch.is_grad_enabled()
+
+
+def test_going_backward_moves_bytes_as_well():
+    def both(x):
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            x.exp().backward(torch.ones(N))
+
+    # exp, its gradient's ones, and their product with what exp has kept.
+    assert bytes_moved(both, X) == 4 * (2 * N + N + 3 * N)

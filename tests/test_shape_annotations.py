@@ -17,9 +17,11 @@ HELPERS = (
     "fonts",
     "palette",
     "profiling",
+    "recordings",
     "sentence",
     "style",
     "timing",
+    "variants",
     "words",
 )
 
@@ -196,13 +198,35 @@ def test_helpers_agree_with_their_annotations(checked):
     attend, measured = checked.scaled_dot_product_attention, modules["mha.profiling"]
     assert measured.attention_backend(attend, q, q, q) == "math"
     assert measured.peak_memory(attend, q, q, q) > 0
+    assert measured.bytes_moved(attend, q, q, q) > measured.operator_count(
+        attend, q, q, q
+    )
     measured.device_of([q, q])
     timing = modules["mha.timing"]
+    assert isinstance(timing.default_device(), torch.device)
     functions = {"readable": attend, "again": lambda *q: attend(*q)[0]}
     options = {"repeats": 1, "warm_up": 1, "gradients": True, "same_values": True}
     for clock in (None, timing.clock_for("cpu"), timing.clock_for(q.device)):
         found = timing.compare(functions, q, q, q, threads=1, clock=clock, **options)
         assert found["again"].median >= 0 == found["again"].spread
+
+
+def test_the_variants_agree_with_their_annotations(checked):
+    variants, module = sys.modules["mha.variants"], checked.MultiHeadAttention(4, 2)
+    for variant in (variants.loop_over_heads, variants.batched_heads):
+        assert variant(module, torch.rand(2, 5, 4), is_causal=True).shape == (2, 5, 4)
+        with pytest.raises(TypeCheckError):
+            variant(module, torch.rand(5, 4))
+
+
+def test_recordings_agree_with_their_annotations(checked, monkeypatch, tmp_path):
+    recordings = sys.modules["mha.recordings"]
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    monkeypatch.setattr(recordings, "SECONDS", 0)
+    sizes = recordings.Sizes(1, 4, (4,), (4, 8), 4, 64, 4e3)
+    record = recordings.record_device("cpu", sizes=sizes, say=lambda line: None)
+    recordings.write_record(record, tmp_path)
+    assert recordings.load_records(tmp_path) == [record]
 
 
 def test_the_character_model_agrees_with_its_annotations(checked):

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from mha import timing
-from mha.timing import CpuClock, CudaClock, MpsClock, Timing, clock_for, compare
+from mha.timing import (
+    CpuClock,
+    CudaClock,
+    MpsClock,
+    Timing,
+    clock_for,
+    compare,
+    default_device,
+)
 
 X = torch.arange(1.0, 5.0)
 
@@ -270,6 +278,21 @@ def test_a_device_that_is_not_here(machine, has, device, message):
     machine(**has)
     with pytest.raises(ValueError, match=message):
         clock_for(device)
+
+
+@pytest.mark.parametrize(
+    ("has", "device"),
+    [
+        ({}, "cpu"),
+        ({"mps": True}, "mps"),
+        ({"cuda": True}, "cuda"),
+        ({"cuda": True, "mps": True}, "cuda"),
+    ],
+)
+def test_the_default_device_is_a_gpu_if_there_is_one(machine, has, device):
+    machine(**has)
+    assert default_device() == torch.device(device)
+    clock_for(default_device())
 
 
 def test_the_clock_is_that_of_the_inputs_device(monkeypatch):

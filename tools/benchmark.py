@@ -11,6 +11,7 @@ import json
 import platform
 import statistics
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -277,24 +278,25 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     cells = []
-    for size in QUICK if arguments.quick else SIZES:
-        for kind in ("forward", "causal", "both"):
-            if kind == "both" and size[1] > 4096:
-                continue
-            print(f"{kind:8} {size} …", flush=True)
-            rounds = (
-                3
-                if arguments.quick
-                else max(5, arguments.rounds // (1 + size[1] // 2048))
-            )
-            cells.append(time_cell(size, kind, rounds))
-            for name, reason in cells[-1]["missing"].items():
-                print(f"    {name:44} left out: {reason}")
-            for name, result in cells[-1]["results"].items():
-                low, high = result["ratio_quartiles"]
-                print(
-                    f"    {name:44} {result['ratio']:6.2f}  ({low:.2f} to {high:.2f})"
-                )
+    plan = [
+        (size, kind)
+        for size in (QUICK if arguments.quick else SIZES)
+        for kind in ("forward", "causal", "both")
+        if kind != "both" or size[1] <= 4096
+    ]
+    begin = time.perf_counter()
+    for number, (size, kind) in enumerate(plan, start=1):
+        seconds = time.perf_counter() - begin
+        print(f"{seconds:5.0f} s  {number}/{len(plan)}: {kind} {size} …", flush=True)
+        rounds = (
+            3 if arguments.quick else max(5, arguments.rounds // (1 + size[1] // 2048))
+        )
+        cells.append(time_cell(size, kind, rounds))
+        for name, reason in cells[-1]["missing"].items():
+            print(f"    {name:44} left out: {reason}")
+        for name, result in cells[-1]["results"].items():
+            low, high = result["ratio_quartiles"]
+            print(f"    {name:44} {result['ratio']:6.2f}  ({low:.2f} to {high:.2f})")
     report = {
         "date": datetime.date.today().isoformat(),
         "machine": platform.machine(),

@@ -1,5 +1,6 @@
 """What a call does besides computing: which attention kernel runs, and how much memory it needs."""
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 
@@ -134,3 +135,71 @@ def peak_memory(function: Callable[..., object], *inputs: Tensor) -> int:
         function(*inputs)
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
+
+
+class _Work(TorchDispatchMode):
+    """Counts the operators that compute something, and the bytes that they read and write; a view does neither."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = self.moved = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        result = function(*arguments, **options)
+        if not _is_view(function):
+            self.operators += 1
+            for tensor in tree_leaves((arguments, options, result)):
+                if isinstance(tensor, Tensor):
+                    self.moved += _bytes_of(tensor)
+        return result
+
+
+def _is_view(function: torch._ops.OpOverload) -> bool:
+    """Tell whether an operator only gives its input's numbers another shape."""
+    # After a product PyTorch takes _unsafe_view, which it does not call a view.
+    unnamed = function is torch.ops.aten._unsafe_view.default
+    return function.is_view or unnamed or torch.Tag.inplace_view in function.tags
+
+
+def _bytes_of(tensor: Tensor) -> int:
+    """Return how many bytes hold a tensor's numbers: along an axis that is broadcast, they are the same ones."""
+    if tensor.numel() == 0:
+        return 0
+    axes = zip(tensor.shape, tensor.stride(), strict=True)
+    return math.prod(size for size, step in axes if step) * tensor.element_size()
+
+
+def _work(function: Callable[..., object], inputs: Sequence[Tensor]) -> _Work:
+    with torch.no_grad(), _Work() as work:
+        function(*inputs)
+    return work
+
+
+def operator_count(function: Callable[..., object], *inputs: Tensor) -> int:
+    """Return how many of PyTorch's operators a call runs, views left out: on a GPU, each launches a kernel or more.
+
+    Parameters
+    ----------
+    function : callable
+        Called once, without gradients unless it enables them itself.
+    *inputs : Tensor
+        What it is called with.
+    """
+    return _work(function, inputs).operators
+
+
+def bytes_moved(function: Callable[..., object], *inputs: Tensor) -> int:
+    """Return how many bytes the operators of a call read and write, if each has to fetch what it needs.
+
+    It is what memory must deliver where nothing stays in a cache from one operator to the next. What happens inside
+    a fused kernel is not counted, only what goes in and what comes out.
+
+    Parameters
+    ----------
+    function : callable
+        Called once, without gradients unless it enables them itself.
+    *inputs : Tensor
+        What it is called with.
+    """
+    return _work(function, inputs).moved

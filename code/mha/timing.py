@@ -67,7 +67,7 @@ class CpuClock:
 
 
 class CudaClock:
-    """Events stand in the GPU's own queue, and it notes the time when it gets to them."""
+    """Events in the GPU's queue: it notes the time when it gets to them."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = torch.cuda.current_stream(device)
@@ -79,10 +79,10 @@ class CudaClock:
         self.events[0].record(self.stream)
 
     def stop(self) -> float:
-        """Wait until the GPU gets to the second event, and return the seconds between the two."""
+        """Wait for the second event, and return the seconds between the two."""
         self.events[1].record(self.stream)
         self.events[1].synchronize()
-        return self.events[0].elapsed_time(self.events[1]) / 1000  # from milliseconds
+        return self.events[0].elapsed_time(self.events[1]) / 1000  # from ms
 
 
 class MpsClock(CpuClock):
@@ -129,6 +129,13 @@ def clock_for(device: torch.device | str) -> Clock:
     if device.type == "cuda":
         return CudaClock(device)
     return MpsClock() if device.type == "mps" else CpuClock()
+
+
+def default_device() -> torch.device:
+    """Return a GPU if this machine has one, else the CPU."""
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
 
 
 def compare(
@@ -246,3 +253,9 @@ def _check_same(name: str, result: object, expected: Tensor | None) -> Tensor:
             f"(the largest value is {size:.3g})"
         )
     return expected
+
+
+if __name__ == "__main__":
+    from mha.recordings import main
+
+    main()

@@ -19,7 +19,7 @@ def loop_over_heads(
     *,
     is_causal: bool = False,
 ) -> Float[Tensor, "batch seq d_model"]:
-    """Compute self-attention one head after the other, each with its own rows of the matrices."""
+    """Compute self-attention one head after the other, each with its own rows."""
     d_k = module.d_model // module.num_heads
     heads = []
     for first in range(0, module.d_model, d_k):
@@ -38,7 +38,7 @@ def batched_heads(
     *,
     is_causal: bool = False,
 ) -> Float[Tensor, "batch seq d_model"]:
-    """Compute self-attention in all heads at once, line by line as the formulas: the textbook's way."""
+    """Compute self-attention in all heads at once, line by line as the formulas."""
     q, k, v = (
         split_heads(W(x), module.num_heads)
         for W in (module.W_q, module.W_k, module.W_v)
