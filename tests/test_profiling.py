@@ -517,3 +517,18 @@ def test_going_backward_moves_bytes_as_well():
 
     # exp, its gradient's ones, and their product with what exp has kept.
     assert bytes_moved(both, X) == 4 * (2 * N + N + 3 * N)
+
+
+def test_inference_mode_hides_nothing():
+    # There PyTorch hands composed operators, such as attention, over as a whole.
+    def attend(q):
+        return F.scaled_dot_product_attention(q, q, q)
+
+    q = torch.randn(1, 2, 8, 4)
+    measures = attention_backend, operator_count, bytes_moved, peak_memory
+    outside = [measure(attend, q) for measure in measures]
+    assert outside[0] == "flash"
+    with torch.inference_mode():
+        assert [measure(attend, q) for measure in measures] == outside
+        inside = torch.randn(1, 2, 8, 4)
+    assert [measure(attend, inside) for measure in measures] == outside

@@ -444,6 +444,7 @@ def machine(monkeypatch):
 
     def has(cuda=False, mps=False):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: int(cuda))
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
         return asked
 
@@ -454,9 +455,9 @@ def machine(monkeypatch):
 @pytest.mark.parametrize(
     ("device", "message"),
     [
-        ("cuda", r"^device: expected one that is here \(cpu\), got cuda$"),
-        (torch.device("cuda", 1), r"^device: .*\(cpu\), got cuda:1$"),
-        ("mps", r"^device: .*\(cpu\), got mps$"),
+        ("cuda", r"^device: expected one that is here \(cpu:0\), got cuda$"),
+        (torch.device("cuda", 1), r"^device: .*\(cpu:0\), got cuda:1$"),
+        ("mps", r"^device: .*\(cpu:0\), got mps$"),
         ("bogus", r"^device: expected cpu, cuda or mps, got 'bogus'$"),
     ],
 )

@@ -46,7 +46,7 @@ def noted(log, name, result=lambda x: x * 2):
 
 
 def test_each_sample_is_of_its_own_function():
-    clock = FakeClock([1, 10, 20, 2, 3, 30])  # a b, b a, a b
+    clock = FakeClock([1, 10, 20, 2, 30, 3])  # a b, b a, b a
     found = compare({"a": lambda x: x, "b": lambda x: x}, X, repeats=3, clock=clock)
     assert found == {"a": Timing((1, 2, 3), 2), "b": Timing((10, 20, 30), 2)}
     assert list(found) == ["a", "b"]
@@ -56,8 +56,8 @@ def test_each_sample_is_of_its_own_function():
     ("names", "rounds"),
     [
         ("a", ["a", "a", "a"]),
-        ("ab", ["ab", "ba", "ab"]),
-        ("abc", ["abc", "bca", "cab", "abc"]),
+        ("ab", ["ab", "ba", "ba", "ab", "ab"]),
+        ("abc", ["abc", "cba", "bca", "acb", "cab", "bac", "abc"]),
     ],
 )
 @pytest.mark.parametrize("same_values", [True, False])
@@ -167,6 +167,7 @@ class FakeGpu:
         monkeypatch.setattr(torch.cuda, "current_stream", current_stream)
         monkeypatch.setattr(torch.cuda, "synchronize", self.wait)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
 
     def ask(self, milliseconds):
         self.queue.append(milliseconds)
@@ -247,6 +248,7 @@ def machine(monkeypatch):
     def has(cuda=False, mps=False):
         FakeGpu(monkeypatch)
         monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: int(cuda))
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
 
     return has
@@ -265,13 +267,14 @@ def test_each_device_gets_its_clock(machine):
 @pytest.mark.parametrize(
     ("has", "device", "message"),
     [
-        ({}, "cuda", r"device: expected one that is here \(cpu\), got cuda"),
-        ({}, "cuda:1", r"device: .* \(cpu\), got cuda:1"),
-        ({}, "mps", r"device: .* \(cpu\), got mps"),
-        ({"mps": True}, "cuda", r"device: .* \(cpu, mps\), got cuda"),
-        ({"cuda": True}, "mps", r"device: .* \(cpu, cuda\), got mps"),
-        ({"cuda": True}, "meta", r"device: .* \(cpu, cuda\), got meta"),
-        ({}, "xpu", r"device: .* \(cpu\), got xpu"),
+        ({}, "cuda", r"device: expected one that is here \(cpu:0\), got cuda"),
+        ({}, "cuda:1", r"device: .* \(cpu:0\), got cuda:1"),
+        ({}, "mps", r"device: .* \(cpu:0\), got mps"),
+        ({"mps": True}, "cuda", r"device: .* \(cpu:0, mps:0\), got cuda"),
+        ({"cuda": True}, "mps", r"device: .* \(cpu:0, cuda:0\), got mps"),
+        ({"cuda": True}, "cuda:1", r"device: .* \(cpu:0, cuda:0\), got cuda:1"),
+        ({"cuda": True}, "meta", r"device: .* \(cpu:0, cuda:0\), got meta"),
+        ({}, "xpu", r"device: .* \(cpu:0\), got xpu"),
     ],
 )
 def test_a_device_that_is_not_here(machine, has, device, message):

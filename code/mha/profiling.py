@@ -32,7 +32,19 @@ def device_of(inputs: Sequence[Tensor]) -> torch.device:
     return devices.pop()
 
 
-class _Kernels(TorchDispatchMode):
+class _Watcher(TorchDispatchMode):
+    """Sees every operator of a call, those inside composed ones too (in inference mode PyTorch leaves them whole)."""
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        options = options or {}
+        with self:
+            result = function.decompose(*arguments, **options)
+        if result is NotImplemented:  # it is not composed
+            result = self.watch(function, arguments, options)
+        return result
+
+
+class _Kernels(_Watcher):
     """Notes which of PyTorch's fused attention kernels run."""
 
     NAMES = ("flash", "efficient", "cudnn")
@@ -41,11 +53,11 @@ class _Kernels(TorchDispatchMode):
         super().__init__()
         self.found: list[str] = []
 
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+    def watch(self, function, arguments, options):
         name = function.overloadpacket.__name__
         if "attention" in name:
             self.found += [kernel for kernel in self.NAMES if kernel in name]
-        return function(*arguments, **(options or {}))
+        return function(*arguments, **options)
 
 
 def attention_backend(function: Callable[..., object], *inputs: Tensor) -> str:
@@ -69,7 +81,7 @@ def attention_backend(function: Callable[..., object], *inputs: Tensor) -> str:
     return noted.found[0] if noted.found else "math"
 
 
-class _Live(TorchDispatchMode):
+class _Live(_Watcher):
     """Adds up the bytes of the tensors that a call makes, as long as they live."""
 
     def __init__(self) -> None:
@@ -77,8 +89,7 @@ class _Live(TorchDispatchMode):
         self.seen: set[int] = set()
         self.now = self.peak = 0
 
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        options = options or {}
+    def watch(self, function, arguments, options):
         # What is not among the tensors made here was there before.
         for tensor in tree_leaves((arguments, options)):
             if isinstance(tensor, Tensor):
@@ -137,15 +148,14 @@ def peak_memory(function: Callable[..., object], *inputs: Tensor) -> int:
         return torch.cuda.max_memory_allocated(device) - before
 
 
-class _Work(TorchDispatchMode):
+class _Work(_Watcher):
     """Counts the operators that compute something, and the bytes that they read and write; a view does neither."""
 
     def __init__(self) -> None:
         super().__init__()
         self.operators = self.moved = 0
 
-    def __torch_dispatch__(self, function, types, arguments=(), options=None):
-        options = options or {}
+    def watch(self, function, arguments, options):
         result = function(*arguments, **options)
         if not _is_view(function):
             self.operators += 1

@@ -1,4 +1,4 @@
-"""Recorded timings, one file a device: ``python -m mha.timing --record`` writes one, chapter 6 draws them all.
+"""Recorded timings, one file per device: ``python -m mha.timing --record`` writes one, chapter 6 draws them all.
 
 A record is plain values, stored as JSON; ``tests/recording_schema.json`` says it exactly:
 
@@ -448,7 +448,7 @@ def main() -> None:
     """Record this machine's device: ``python -m mha.timing --record``."""
     parser = argparse.ArgumentParser(
         prog="python -m mha.timing",
-        description="Time every series of chapter 6 on one device, in about three minutes, and store the record.",
+        description="Time every series of chapter 6 on one device, in under four minutes, and store the record.",
     )
     parser.add_argument("--record", action="store_true", required=True)
     parser.add_argument(

@@ -118,14 +118,12 @@ def clock_for(device: torch.device | str) -> Clock:
         raise ValueError(
             f"device: expected cpu, cuda or mps, got {device!r}"
         ) from error
-    there = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if not there.get(device.type, False):
-        has = ", ".join(name for name, found in there.items() if found)
-        raise ValueError(f"device: expected one that is here ({has}), got {device}")
+    here = ["cpu:0", *(f"cuda:{number}" for number in range(torch.cuda.device_count()))]
+    here += ["mps:0"] if torch.backends.mps.is_available() else []
+    if f"{device.type}:{device.index or 0}" not in here:
+        raise ValueError(
+            f"device: expected one that is here ({', '.join(here)}), got {device}"
+        )
     if device.type == "cuda":
         return CudaClock(device)
     return MpsClock() if device.type == "mps" else CpuClock()
@@ -150,9 +148,9 @@ def compare(
 ) -> dict[str, Timing]:
     """Time several functions on the same inputs, call by call in turn.
 
-    Before anything is timed, their results are compared: a wrong answer is quick. Taking turns lets whatever slows
-    the machine down slow down all of them, and who begins changes from round to round. Threads, the grad mode and
-    the random numbers are left as they were.
+    Before anything is timed, their results are compared: a wrong answer is fast. Taking turns lets whatever slows
+    the machine down slow down all of them; each order is followed by its reverse, and then another one begins.
+    Threads, the grad mode and the random numbers are left as they were.
 
     Parameters
     ----------
@@ -200,12 +198,14 @@ def compare(
             if same_values:
                 expected = _check_same(name, result, expected)
         turn = list(functions.items())
-        for _ in range(repeats):
+        for number in range(repeats):
             for name, function in turn:
                 clock.start()
                 function(*inputs)
                 samples[name].append(clock.stop())
-            turn.append(turn.pop(0))  # somebody else begins the next round
+            turn.reverse()  # A B, then B A: who is late once is early once
+            if number % 2:
+                turn.append(turn.pop(0))  # somebody else begins
     return {name: Timing(tuple(taken), warm_up) for name, taken in samples.items()}
 
 
@@ -245,8 +245,12 @@ def _check_same(name: str, result: object, expected: Tensor | None) -> Tensor:
         return expected
     # Half types differ by their rounding; a wrong answer differs by far more.
     half = {torch.float16, torch.bfloat16} & {output.dtype, expected.dtype}
-    error = (output.double() - expected.double()).abs().max().item()
-    size = expected.double().abs().max().item()
+    output_64, expected_64 = (
+        output.cpu().double(),
+        expected.cpu().double(),
+    )  # not on MPS
+    error = (output_64 - expected_64).abs().max().item()
+    size = expected_64.abs().max().item()
     if not error <= (0.02 if half else 1e-3) * max(size, 1e-6):
         raise ValueError(
             f"{name}: expected the first function's values, got some that differ by {error:.3g} "

@@ -151,6 +151,7 @@ def heads(records: Sequence[Record] | None = None) -> Figure:
             scale = 1 / here["fused"][0]["median"]
             ends.append({n: _line(axes, r, "heads", scale) for n, r in here.items()})
             _logarithmic(axes, [run["heads"] for run in here["fused"]], base=2)
+            axes.set_yticks([1, 2, 4, 6], labels=["1", "2", "4", "6"])
             _corner(axes, word("tokens", number=length))
             axes.set_xlabel(word("number_of_heads"))
         panels[0].set_ylabel(word("time_in_fused"))
