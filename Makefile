@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 # pip and the build share one environment, so one thing after another, whatever -j says.
 .NOTPARALLEL:
-.PHONY: help book test serve notebooks figures bench lint clean repository
+.PHONY: help book test serve notebooks figures bench record lint clean repository
 
 help:
 	@echo 'make book                        build the site into _build/html'
@@ -24,6 +24,7 @@ help:
 	@echo 'make notebooks [NB=01]           run all notebooks, or one, and store their outputs'
 	@echo 'make figures                     draw figures/*.svg again'
 	@echo 'make bench                       time the module against others, and store the table'
+	@echo 'make record                      time this machine for chapter 6, and store it there'
 	@echo 'make lint                        check the style of code and notebooks'
 	@echo 'make repository REPO=owner/name  set the address of the repository everywhere'
 	@echo 'make clean                       remove .venv and everything that was built'
@@ -92,6 +93,9 @@ figures: $(VENV)/.code
 # With `pip install --no-deps -r requirements-bench.txt` other packages are timed as well.
 bench: $(VENV)/.code
 	$(BIN)/python tools/benchmark.py $(BENCH)
+
+record: $(VENV)/.code
+	$(BIN)/python -m mha.timing --record --folder code/mha/recorded
 
 lint: $(VENV)/.code
 	$(BIN)/python -m ruff check .

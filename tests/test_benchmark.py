@@ -119,3 +119,20 @@ def test_a_quick_run_prints_ratios_and_stores_nothing(root):
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     assert "| mha, fast | " in done.stdout and not done.stderr
     assert (benchmark.RESULTS.read_bytes(), (root / "README.md").read_bytes()) == before
+
+
+def test_a_table_without_some_packages_is_not_stored(monkeypatch, capsys):
+    cell = {"kind": "forward", "size": [1, 2, 4, 2], "missing": {"d2l": "gone"}}
+    result = {"ratio": 1.0, "ratio_quartiles": [1.0, 1.0]}
+    cell["results"] = {"mha, fast": result}
+    monkeypatch.setattr(benchmark, "time_cell", lambda *_: cell)
+    monkeypatch.setattr(sys, "argv", ["benchmark.py", "--threads", "1"])
+
+    def never(*_):
+        raise AssertionError("something was stored")
+
+    monkeypatch.setattr(benchmark, "write_into_readme", never)
+    before = benchmark.RESULTS.read_bytes()
+    benchmark.main()
+    assert "Not stored, for d2l is not installed" in capsys.readouterr().out
+    assert benchmark.RESULTS.read_bytes() == before

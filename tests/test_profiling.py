@@ -1,6 +1,7 @@
 """Which kernel runs, and how many bytes a call needs."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -532,3 +533,17 @@ def test_inference_mode_hides_nothing():
         assert [measure(attend, q) for measure in measures] == outside
         inside = torch.randn(1, 2, 8, 4)
     assert [measure(attend, inside) for measure in measures] == outside
+
+
+def test_pytorchs_own_fast_path_is_named():
+    module = nn.MultiheadAttention(8, 2, batch_first=True).eval()
+    x = torch.randn(1, 4, 8)
+    assert attention_backend(lambda x: module(x, x, x), x) == "native"
+
+
+def test_nothing_is_left_on_tensors_that_live_on():
+    weight = torch.randn(4, 4)
+    count = len(weakref.finalize._registry)
+    for _ in range(5):
+        peak_memory(lambda x: x @ weight, torch.ones(2, 4))
+    assert len(weakref.finalize._registry) <= count

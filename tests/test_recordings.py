@@ -306,7 +306,8 @@ def test_progress_is_said(tiny):
     record, said = tiny
     steps = [re.fullmatch(r" *\d+ s  (.+)", line)[1] for line in said]
     at_each = [
-        f"{series}, {length} tokens" for series, _, length, _ in grid(SIZES["tiny"])
+        f"{series}, {length} tokens" + f", {heads} heads" * (series == "heads")
+        for series, _, length, heads in grid(SIZES["tiny"])
     ]
     at_each = [step for step, _ in itertools.groupby(at_each)]
     assert steps[0] == f"{record['device']}: what it reaches at best"
@@ -398,10 +399,13 @@ def test_quick_calls_are_made_more_often(record_calls, monkeypatch):
     assert run["samples"] == recordings.MOST
 
 
-def test_a_wrong_answer_is_not_recorded(record_calls):
+def test_a_wrong_answer_is_not_recorded_and_the_rest_is(record_calls):
     calls = {"a": lambda x: x, "b": lambda x: x * 2}
-    with pytest.raises(ValueError, match=r"^b: expected the first function's values"):
-        record_calls(calls)
+    record = record_calls(calls)
+    assert record["runs"] == []
+    assert [entry["variant"] for entry in record["skipped"]] == ["a", "b"]
+    for entry in record["skipped"]:
+        assert entry["reason"].startswith("b: expected the first function's values")
     runs = record_calls(calls, unequal=("b",))["runs"]
     assert [run["variant"] for run in runs] == ["a", "b"]
 
@@ -631,7 +635,7 @@ def run_main(monkeypatch, record):
 def test_the_command_writes_a_record_and_says_where(
     run_main, record, tmp_path, capsys, monkeypatch
 ):
-    device = torch.device("cpu", 3)
+    device = torch.device("cpu", 0)
     monkeypatch.setattr(recordings, "default_device", lambda: device)
     asked = run_main("--record", "--folder", tmp_path)
     assert asked == [(device, torch.get_num_threads())]
@@ -642,15 +646,60 @@ def test_the_command_writes_a_record_and_says_where(
 
 def test_the_command_takes_a_device_and_threads(run_main, tmp_path):
     options = ["--record", "--folder", tmp_path, "--device", "cpu", "--threads"]
-    assert run_main(*options, 3) == [("cpu", 3)]
+    assert run_main(*options, 1) == [("cpu", 1)]
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_the_timing(
+    run_main, tmp_path, capsys
+):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as ending:
+        run_main("--record", "--folder", tmp_path / "file")
+    assert ending.value.code == 2
+    captured = capsys.readouterr()
+    assert "folder: expected one that can be written, got" in captured.err
+    assert captured.out == ""
+
+
+def test_what_is_stored_stays_if_the_disk_is_full(tmp_path, record, monkeypatch):
+    path = write_record(record, tmp_path)
+    before = path.read_text(encoding="utf-8")
+
+    def full(self, text, **options):
+        with open(self, "w", encoding="utf-8") as file:
+            file.write(text[:20])
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write_record(record | {"date": "2030-01-01"}, tmp_path)
+    assert path.read_text(encoding="utf-8") == before
+    assert load_records(tmp_path) == [record]
+
+
+def test_records_that_cannot_be_read_are_named(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"folder: expected one with records, got .*no"
+    ):
+        load_records(tmp_path / "no")
+    for text in ("{", "{}", "[]", "3"):
+        (tmp_path / "broken.json").write_text(text)
+        with pytest.raises(ValueError, match=r"broken\.json: expected a record, got"):
+            load_records(str(tmp_path))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "the following arguments are required: --record"),
-        (["--record", "--threads", "0"], "threads: expected at least 1, got 0"),
-        (["--record", "--threads", "-1"], "threads: expected at least 1, got -1"),
+        (
+            ["--record", "--threads", "0"],
+            f"threads: expected 1 to {os.cpu_count()}, got 0",
+        ),
+        (
+            ["--record", "--threads", "-1"],
+            f"threads: expected 1 to {os.cpu_count()}, got -1",
+        ),
         (["--record", "--threads", "all"], "invalid int value: 'all'"),
     ],
 )

@@ -581,3 +581,41 @@ def test_a_device_that_does_not_exist():
         ValueError, match="device: expected cpu, cuda or mps, got 'bogus'"
     ):
         clock_for("bogus")
+
+
+def test_a_function_that_changes_its_input_is_refused():
+    x = X.clone()
+    with pytest.raises(ValueError, match=r"^b: expected inputs to stay as they are"):
+        compare({"a": lambda x: x * 2, "b": lambda x: x.mul_(2)}, x)
+    with torch.inference_mode():  # there nothing is counted
+        compare({"a": lambda x: x * 2}, torch.ones(3), repeats=1)
+
+
+def test_gradients_in_inference_mode_are_refused():
+    with (
+        torch.inference_mode(),
+        pytest.raises(ValueError, match=r"^gradients: expected False in inference"),
+    ):
+        compare({"a": lambda x: x * 2}, X, gradients=True)
+
+
+def test_imaginary_parts_are_compared():
+    same = {"a": lambda x: torch.complex(x, x), "b": lambda x: torch.complex(x, x)}
+    compare(same, X, repeats=1)
+    other = same | {"b": lambda x: torch.complex(x, -7 * x)}
+    with pytest.raises(ValueError, match=r"^b: expected the first function's values"):
+        compare(other, X)
+
+
+@pytest.mark.parametrize("special", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_no_number_is_equal_to_itself_and_to_nothing_else(special):
+    def with_special(x):
+        return torch.cat([x, x.new_tensor([special])])
+
+    def without(x):
+        return torch.cat([x, x[:1]])
+
+    compare({"a": with_special, "b": with_special}, X, repeats=1)
+    for pair in ([with_special, without], [without, with_special]):
+        with pytest.raises(ValueError, match=r"^b: expected the first function's"):
+            compare(dict(zip("ab", pair, strict=True)), X)

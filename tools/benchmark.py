@@ -273,9 +273,12 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="one tiny size, not stored"
     )
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15, help="default: %(default)s")
+    parser.add_argument("--threads", type=int, default=2, help="default: %(default)s")
     arguments = parser.parse_args()
+    for name in ("rounds", "threads"):
+        if getattr(arguments, name) < 1:
+            parser.error(f"{name}: expected 1 or more, got {getattr(arguments, name)}")
     torch.set_num_threads(arguments.threads)
     cells = []
     plan = [
@@ -306,7 +309,11 @@ def main() -> None:
         "cells": cells,
     }
     print(table(report))
-    if not arguments.quick:
+    missing = {name for cell in cells for name in cell["missing"]}
+    if missing:
+        print(f"Not stored, for {', '.join(sorted(missing))} is not installed: "
+              "pip install --no-deps -r requirements-bench.txt")  # fmt: skip
+    elif not arguments.quick:
         RESULTS.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
         write_into_readme(table(report), ROOT / "README.md")
 

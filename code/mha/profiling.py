@@ -47,7 +47,7 @@ class _Watcher(TorchDispatchMode):
 class _Kernels(_Watcher):
     """Notes which of PyTorch's fused attention kernels run."""
 
-    NAMES = ("flash", "efficient", "cudnn")
+    NAMES = ("flash", "efficient", "cudnn", "native")
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,8 +73,9 @@ def attention_backend(function: Callable[..., object], *inputs: Tensor) -> str:
     Returns
     -------
     str
-        ``"flash"``, ``"efficient"`` or ``"cudnn"``, fused kernels that keep no query × key table; or ``"math"``: none
-        of them, so that the table is computed.
+        ``"flash"``, ``"efficient"`` or ``"cudnn"``, fused kernels that keep no query × key table; ``"native"``, the
+        whole of ``nn.MultiheadAttention`` in one operator; or ``"math"``, none of them. A compiled function is not
+        looked into: the answer is that of the function as it was written.
     """
     with _Kernels() as noted, torch.no_grad():
         function(*inputs)
@@ -87,6 +88,7 @@ class _Live(_Watcher):
     def __init__(self) -> None:
         super().__init__()
         self.seen: set[int] = set()
+        self.notes: list[weakref.finalize] = []
         self.now = self.peak = 0
 
     def watch(self, function, arguments, options):
@@ -106,7 +108,7 @@ class _Live(_Watcher):
         if place in self.seen:
             return False
         self.seen.add(place)
-        weakref.finalize(storage, self.seen.discard, place)
+        self.notes.append(weakref.finalize(storage, self.seen.discard, place))
         return True
 
     def _count(self, storage: torch.UntypedStorage) -> None:
@@ -114,7 +116,7 @@ class _Live(_Watcher):
             return
         self.now += storage.nbytes()
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._release, storage.nbytes())
+        self.notes.append(weakref.finalize(storage, self._release, storage.nbytes()))
 
     def _release(self, size: int) -> None:
         self.now -= size
@@ -137,8 +139,13 @@ def peak_memory(function: Callable[..., object], *inputs: Tensor) -> int:
     device = device_of(inputs)
     with torch.no_grad():
         if device.type != "cuda":
-            with _Live() as live:
-                function(*inputs)
+            live = _Live()
+            try:
+                with live:
+                    function(*inputs)
+            finally:
+                for note in live.notes:  # parameters live on
+                    note.detach()
             return live.peak
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
@@ -203,7 +210,8 @@ def bytes_moved(function: Callable[..., object], *inputs: Tensor) -> int:
     """Return how many bytes the operators of a call read and write, if each has to fetch what it needs.
 
     It is what memory must deliver where nothing stays in a cache from one operator to the next. What happens inside
-    a fused kernel is not counted, only what goes in and what comes out.
+    a fused kernel is not counted, only what goes in and what comes out. A tensor that is written to (as by ``copy_``
+    or ``out=``) counts as read, too, and a table of which rows are picked counts as a whole.
 
     Parameters
     ----------

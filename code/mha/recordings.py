@@ -16,9 +16,11 @@ import datetime
 import functools
 import itertools
 import json
+import os
 import platform
 import re
 import subprocess
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -31,7 +33,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .checks import check_at_least
 from .fast_path import attend_without_weights
 from .head_splitting import attention_cost, split_heads
 from .multi_head import MultiHeadAttention
@@ -97,12 +98,25 @@ class Comparison:
     unequal: tuple[str, ...] = ()
 
 
-def load_records(folder: Path = FOLDER) -> list[Record]:
-    """Return all records of a folder: GPUs first, then in the order of their names."""
-    records = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.json"))
-    ]
+def load_records(folder: Path | str = FOLDER) -> list[Record]:
+    """Return all records of a folder: GPUs first, then in the order of their names.
+
+    Raises
+    ------
+    ValueError
+        If there is no such folder, or a file in it is no record; the message names it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise ValueError(f"folder: expected one with records, got {str(folder)!r}")
+    records = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            record["kind"], record["runs"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}: expected a record, got {error!r}") from error
+        records.append(record)
     return sorted(records, key=lambda record: record["kind"] == "cpu")
 
 
@@ -165,8 +179,13 @@ def record_device(
         )
 
     for comparison in _comparisons(device, sizes, skip):
-        progress(f"{comparison.series}, {comparison.length} tokens")
-        record["runs"] += _time(comparison, skip)
+        heads = f", {comparison.heads} heads" if comparison.series == "heads" else ""
+        progress(f"{comparison.series}, {comparison.length} tokens{heads}")
+        try:
+            record["runs"] += _time(comparison, skip)
+        except Exception as error:  # the other comparisons are still worth having
+            for variant in comparison.calls:
+                skip(comparison.series, variant, error)
     # A machine is not equally fast all the time; a limit is what it reached at its best.
     progress("what it reaches at best, again")
     peaks.append(_peak(device, sizes))
@@ -181,18 +200,21 @@ def record_device(
     return record
 
 
-def write_record(record: Record, folder: Path = FOLDER) -> Path:
+def write_record(record: Record, folder: Path | str) -> Path:
     """Store a record under the name of its device, in place of an older one of the same, and return the path."""
+    folder = Path(folder)
     threads = f" {record['threads']} threads" if record["kind"] == "cpu" else ""
     stem = re.sub(r"[^a-z0-9]+", "_", f"{record['device']}{threads}".lower())
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem.strip('_')}.json"
+    path = folder / f"{stem.strip('_') or 'device'}.json"
     # One run a line, so that two records can be compared with diff.
     text = json.dumps(record)
     for place in ('{"series"', '"runs"', '"skipped"', '"peak"'):
         text = text.replace(place, f"\n{place}")
-    path.write_text(text + "\n", encoding="utf-8")
-    return path
+    # A disk that is full must not cost the older record.
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(text + "\n", encoding="utf-8")
+    return unfinished.replace(path)
 
 
 def _name_and_driver(device: torch.device) -> tuple[str, str]:
@@ -206,6 +228,9 @@ def _name_and_driver(device: torch.device) -> tuple[str, str]:
         cuda = f"CUDA {torch.version.cuda or torch.version.hip}"
         return torch.cuda.get_device_name(device), f"{driver or 'unknown'}, {cuda}"
     name = platform.processor() or platform.machine()
+    if platform.system() == "Darwin":
+        query = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        name = subprocess.run(query, capture_output=True, text=True).stdout.strip()
     about = Path("/proc/cpuinfo")
     if about.is_file():
         found = re.search(r"model name\s*:\s*(.+)", about.read_text(encoding="utf-8"))
@@ -245,9 +270,9 @@ def _time(comparison: Comparison, skip: Callable[..., None]) -> Iterator[Record]
             skip(comparison.series, name, error)
         else:
             calls[name] = call
-    if not calls:
-        return
     equal = {name: c for name, c in calls.items() if name not in comparison.unequal}
+    if not equal:
+        return
     x, flops = comparison.x, comparison.flops
     first = compare(equal, x, repeats=1, warm_up=1)
     a_round = sum(timing.median for timing in first.values())
@@ -450,23 +475,49 @@ def main() -> None:
         prog="python -m mha.timing",
         description="Time every series of chapter 6 on one device, in under four minutes, and store the record.",
     )
-    parser.add_argument("--record", action="store_true", required=True)
+    parser.add_argument(
+        "--record", action="store_true", required=True, help="begin to time"
+    )
     parser.add_argument(
         "--device", help="cpu, cuda or mps; default: a GPU if there is one"
     )
     parser.add_argument("--threads", type=int, help="CPU threads; default: torch's own")
     parser.add_argument(
-        "--folder", type=Path, default=FOLDER, help="where to; default: the package's"
+        "--folder", type=Path, default=Path("recorded"), help="default: %(default)s"
     )
     arguments = parser.parse_args()
+    device, threads = arguments.device, arguments.threads
     try:
-        if arguments.threads is not None:
-            check_at_least("threads", arguments.threads)
-            torch.set_num_threads(arguments.threads)
-        record = record_device(
-            arguments.device or default_device(),
-            say=lambda line: print(line, flush=True),
-        )
+        clock_for(default_device() if device is None else device)
+        if threads is not None:
+            most = os.cpu_count() or 1
+            if not 1 <= threads <= most:
+                raise ValueError(f"threads: expected 1 to {most}, got {threads}")
+            torch.set_num_threads(threads)
+        _check_writable(arguments.folder)
     except ValueError as error:
         parser.error(str(error))
+    try:
+        record = record_device(
+            default_device() if device is None else device,
+            say=lambda line: print(line, flush=True),
+        )
+    except KeyboardInterrupt:
+        parser.exit(130, "\nstopped: nothing was stored\n")
+    wide = [run for run in record["runs"] if run["spread"] > run["median"] / 3]
+    if len(wide) > len(record["runs"]) / 10:
+        print(f"{len(wide)} of {len(record['runs'])} calls took very unequal times: "
+              "is this machine busy?")  # fmt: skip
     print(write_record(record, arguments.folder))
+
+
+def _check_writable(folder: Path) -> None:
+    """Raise before the timing if its result could not be stored."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"folder: expected one that can be written, got {str(folder)!r} ({error})"
+        ) from error

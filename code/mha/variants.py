@@ -1,4 +1,4 @@
-"""Slower ways to compute the same module, for comparison: a loop over heads, and all heads at once without a kernel.
+"""Slower ways to compute the same module, without dropout: a loop over heads, and all heads at once without a kernel.
 
 The fast way is the module itself, with ``need_weights=False``.
 """
