@@ -641,7 +641,16 @@ def test_the_command_writes_a_record_and_says_where(
     assert asked == [(device, torch.get_num_threads())]
     (path,) = tmp_path.iterdir()
     assert load_records(tmp_path) == [record]
-    assert capsys.readouterr().out == f"a line\n{path}\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[-1]) == ("a line", str(path))
+
+
+@pytest.mark.parametrize(("spread", "busy"), [(0.1, False), (0.9, True)])
+def test_a_busy_machine_is_noticed(run_main, record, tmp_path, capsys, spread, busy):
+    for run in record["runs"]:
+        run["spread"] = spread * run["median"]
+    run_main("--record", "--folder", tmp_path)
+    assert ("is this machine busy?" in capsys.readouterr().out) == busy
 
 
 def test_the_command_takes_a_device_and_threads(run_main, tmp_path):
