@@ -113,7 +113,7 @@ BUGS = {
         "test_multi_head.py::test_every_path_gives_what_a_loop_gives",
     ),
     "three axes taken as heads": Bug(
-        "multi_head.py",
+        "checks.py",
         "mask = mask[:, None]",
         "mask = mask[None]",
         "test_multi_head.py::test_three_axes_are_batch_also_where_batch_equals_heads",
