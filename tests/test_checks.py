@@ -53,6 +53,49 @@ def test_heads_that_do_not_divide_the_width_name_both_numbers():
         checks.check_divisible(10, 0)
 
 
+def test_parts_and_whole_have_the_names_they_are_given():
+    checks.check_divisible(12, 3, "num_heads", "num_kv_heads")
+    with pytest.raises(ValueError, match=r"^num_heads: .* num_heads=4 and num_kv_heads=3"):  # fmt: skip
+        checks.check_divisible(4, 3, "num_heads", "num_kv_heads")
+    with pytest.raises(ValueError, match=r"^num_kv_heads: expected at least 1, got 0"):
+        checks.check_divisible(4, 0, "num_heads", "num_kv_heads")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int8, torch.uint8])
+def test_whole_numbers(dtype):
+    checks.check_whole_numbers("lengths", torch.zeros(3, dtype=dtype), "(batch,)")
+    checks.check_whole_numbers("lengths", torch.zeros(0, dtype=dtype), "(batch,)")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.complex64])
+def test_what_are_no_whole_numbers(dtype):
+    with pytest.raises(TypeError, match=f"^lengths: expected whole numbers, got {dtype}"):  # fmt: skip
+        checks.check_whole_numbers("lengths", torch.zeros(3, dtype=dtype), "(batch,)")
+
+
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_whole_numbers_have_one_axis(shape):
+    numbers = torch.zeros(shape).long()
+    with pytest.raises(ValueError, match=r"^lengths: expected shape \(batch,\), got"):
+        checks.check_whole_numbers("lengths", numbers, "(batch,)")
+
+
+def test_three_axes_of_a_modules_mask_are_batch_query_and_key():
+    scores, cpu = (4, 2, 3, 5), torch.device("cpu")
+    assert checks.with_head_axis(None, scores, cpu) is None
+    for shape in ((3, 5), (4, 2, 3, 5), (1, 1, 3, 1)):
+        mask = torch.ones(shape).bool()
+        assert checks.with_head_axis(mask, scores, cpu) is mask
+    mask = torch.rand(4, 3, 5) > 0.5
+    assert torch.equal(checks.with_head_axis(mask, scores, cpu), mask[:, None])
+    with pytest.raises(ValueError, match=r"\(batch, query, key\) = \(4, 3, 5\) for three"):  # fmt: skip
+        checks.with_head_axis(torch.ones(2, 3, 5), scores, cpu)
+    with pytest.raises(ValueError, match=r"^mask: expected to be on the query's device"):  # fmt: skip
+        checks.with_head_axis(torch.ones(4, 3, 5, device="meta"), scores, cpu)
+    with pytest.raises(TypeError, match=r"^mask: expected a boolean mask"):
+        checks.with_head_axis(torch.ones(4, 3, 5).int(), scores, cpu)
+
+
 def test_too_few_axes():
     checks.check_tensor("x", torch.zeros(2, 3), 2, "two axes")
     with pytest.raises(ValueError, match=r"^x: expected two axes, got shape \(3,\)$"):

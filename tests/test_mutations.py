@@ -113,7 +113,7 @@ BUGS = {
         "test_multi_head.py::test_every_path_gives_what_a_loop_gives",
     ),
     "three axes taken as heads": Bug(
-        "multi_head.py",
+        "checks.py",
         "mask = mask[:, None]",
         "mask = mask[None]",
         "test_multi_head.py::test_three_axes_are_batch_also_where_batch_equals_heads",
@@ -177,6 +177,109 @@ BUGS = {
         "if self.norm_first:",
         "if not self.norm_first:",
         "test_transformer_block.py::test_it_is_pytorchs_encoder_layer",
+    ),
+    "kv heads repeated in the wrong order": Bug(
+        "grouped_query.py",
+        "kv.repeat_interleave(group, dim=1)",
+        "kv.repeat(1, group, 1, 1)",
+        "test_grouped_query.py::test_four_heads_read_10_10_20_20",
+    ),
+    "groups in the wrong order": Bug(
+        "fast_path.py",
+        "query.reshape(batch * kv_heads, group, query_len, d_k)",
+        "query.unflatten(1, (group, kv_heads)).transpose(1, 2).flatten(0, 1)",
+        "test_grouped_query.py::test_the_scale_is_the_one_that_is_asked_for",
+    ),
+    "groups of one token in the wrong order": Bug(
+        "fast_path.py",
+        "query.reshape(batch, kv_heads, group, d_k)",
+        "query.reshape(batch, group, kv_heads, d_k).transpose(1, 2)",
+        "test_grouped_query.py::test_the_scale_is_the_one_that_is_asked_for",
+    ),
+    "kv heads stored for all heads": Bug(
+        "grouped_query.py",
+        "KVCache(batch, self.num_kv_heads,",
+        "KVCache(batch, self.num_heads,",
+        "test_grouped_query.py::test_decoding_with_all_numbers_of_kv_heads",
+    ),
+    "causal aligned to the start of the cache": Bug(
+        "single_head.py",
+        "everything.tril(diagonal=key_len - query_len)",
+        "everything.tril()",
+        "test_grouped_query.py::test_decoding_with_all_numbers_of_kv_heads",
+    ),
+    "sums of kv heads instead of means": Bug(
+        "grouped_query.py",
+        "groups.mean(dim=1)",
+        "groups.sum(dim=1)",
+        "test_grouped_query.py::test_from_multi_head_takes_means",
+    ),
+    "means of heads that are no neighbours": Bug(
+        "grouped_query.py",
+        ".unflatten(0, (self.num_kv_heads, -1, self.d_k))",
+        ".unflatten(0, (-1, self.num_kv_heads, self.d_k)).transpose(0, 1)",
+        "test_grouped_query.py::test_from_multi_head_takes_means",
+    ),
+    "length not advanced": Bug(
+        "kv_cache.py",
+        "self.length = end",
+        "pass",
+        "test_kv_cache.py::test_what_is_appended_comes_back_in_order",
+    ),
+    "values stored before keys are checked": Bug(
+        "kv_cache.py",
+        '        self._check("key", key, self._keys)\n',
+        "        self._values[:, :, self.length : self.length + value.shape[-2]] = value\n"
+        '        self._check("key", key, self._keys)\n',
+        "test_kv_cache.py::test_what_does_not_fit_changes_nothing",
+    ),
+    "reset that forgets nothing": Bug(
+        "kv_cache.py",
+        "        self.length = 0\n",
+        "        self._keys.zero_()\n",
+        "test_grouped_query.py::test_after_a_reset_a_second_prompt_is_a_first_one",
+    ),
+    "a graph in the cache": Bug(
+        "kv_cache.py",
+        "    @torch.no_grad()\n",
+        "",
+        "test_kv_cache.py::test_it_keeps_no_graph",
+    ),
+    "a cache of inference mode only": Bug(
+        "kv_cache.py",
+        "torch.inference_mode(False)",
+        "torch.no_grad()",
+        "test_kv_cache.py::test_inference_mode_may_begin_and_end_anywhere",
+    ),
+    "positions that begin at 0 again": Bug(
+        "latent_attention.py",
+        "torch.arange(before, before + new,",
+        "torch.arange(new,",
+        "test_latent_attention.py::test_positions_go_on_from_those_in_the_cache",
+    ),
+    "scale without the rotary part": Bug(
+        "latent_attention.py",
+        "math.sqrt(self.d_nope + self.d_rope)",
+        "math.sqrt(self.d_nope)",
+        "test_latent_attention.py::test_it_is_plain_attention_where_nothing_is_compressed",
+    ),
+    "rotary key that is not turned": Bug(
+        "latent_attention.py",
+        "rotate(self.W_kr(x), positions)",
+        "self.W_kr(x)",
+        "test_latent_attention.py::test_positions_go_on_from_those_in_the_cache",
+    ),
+    "pairs of numbers from both halves": Bug(
+        "rotary.py",
+        ".unflatten(-1, (d // 2, 2)).unbind(-1)",
+        ".unflatten(-1, (2, d // 2)).unbind(-2)",
+        "test_rotary.py::test_it_is_a_product_of_complex_numbers",
+    ),
+    "turned the other way round": Bug(
+        "rotary.py",
+        "angles = positions[:, None]",
+        "angles = -positions[:, None]",
+        "test_rotary.py::test_one_pair_by_hand",
     ),
 }
 

@@ -15,6 +15,7 @@ HELPERS = (
     "character_model",
     "checks",
     "fonts",
+    "kv_sharing",
     "palette",
     "profiling",
     "recordings",
@@ -67,8 +68,38 @@ def valid_calls(package):
     cross = package.MultiHeadAttention(4, 2, kdim=3, vdim=5)
     block = package.TransformerBlock(4, 2, 8)
     lengths = torch.tensor([2, 5])
+    grouped = package.GroupedQueryAttention(8, 4, 2)
+    latent = package.MultiHeadLatentAttention(
+        4, 3, kv_rank=5, d_nope=7, d_rope=2, d_v=6
+    )
+    y, cache = torch.rand(2, 5, 8), package.KVCache(2, 3, 9, 4, 6)
 
     return {
+        "GroupedQueryAttention": [
+            lambda: grouped(y),
+            lambda: grouped(y[:, :1], torch.ones(2, 4, 1, 1).bool()),
+            lambda: grouped(y[0], torch.zeros(5, 5), need_weights=True),
+            lambda: grouped(y, is_causal=False, cache=grouped.new_cache(2, 5)),
+            lambda: grouped(y, cache=grouped.new_cache(2, 7), need_weights=True),
+            lambda: package.GroupedQueryAttention.from_multi_head(heads, 1)(x),
+        ],
+        "KVCache": [
+            lambda: cache.append(k[:, :, :2], v[:, :, :2]),
+            lambda: cache.append(k, v),
+            lambda: (cache.reset(), cache.nbytes),
+            lambda: package.KVCache(
+                0, 1, 0, 4, 0, dtype=torch.float16, device="cpu"
+            ).append(torch.rand(0, 1, 0, 4).half(), torch.rand(0, 1, 0, 0).half()),
+        ],
+        "MultiHeadLatentAttention": [
+            lambda: latent(x),
+            lambda: latent(x[0], need_weights=True),
+            lambda: latent(x, torch.ones(2, 5, 5).bool(), absorbed=True),
+            lambda: latent(
+                x, cache=latent.new_cache(2, 6), absorbed=True, need_weights=True
+            ),
+            lambda: latent(x, is_causal=False, cache=latent.new_cache(2, 5)),
+        ],
         "MultiHeadAttention": [
             lambda: heads(x),
             lambda: heads(x[0], is_causal=True),
@@ -247,9 +278,38 @@ def test_the_character_model_agrees_with_its_annotations(checked):
     module.continue_text(model, text[:1], 0, temperature=0.5)
 
 
+def test_sharing_agrees_with_its_annotations(checked):
+    sharing, rotary = sys.modules["mha.kv_sharing"], sys.modules["mha.rotary"]
+    fast_path = sys.modules["mha.fast_path"]
+    assert checked.kv_sharing is sharing
+    module, x = checked.GroupedQueryAttention(8, 4, 2), torch.rand(2, 5, 8)
+    decode = sharing.decode_in_chunks
+    decode(module, x, [2, 3], module.new_cache(2, 5), need_weights=True)
+    decode(module, x[0], (5,), module.new_cache(1, 5))
+    for model in sharing.MODELS.values():
+        sharing.cache_bytes(model.num_layers, model.numbers_per_token, 3, batch=2)
+    assert sharing.kv_numbers_per_token(2, 3, 4) == 14
+    assert sharing.latent_numbers_per_token(2, 3) == 5
+    rotary.rotate(x, torch.arange(5))
+    rotary.rotate(x[0].half(), torch.arange(5).int(), base=2.0)
+    query, key = torch.rand(2, 6, 5, 4), torch.rand(2, 3, 7, 4)
+    fast_path.attend_in_groups(query, key, key, is_causal=True, scale=0.5)
+    fast_path.attend_in_groups(query[:, :, :1], key, key, torch.ones(1, 7).bool())
+
+
 @pytest.mark.parametrize(
     "call",
     [
+        lambda m: m.KVCache(2, 3, 9, 4).append(
+            torch.rand(2, 3, 5, 4), torch.rand(2, 3, 6, 4)
+        ),
+        lambda m: m.GroupedQueryAttention(4, 2, 1)(torch.rand(4)),
+        lambda m: m.GroupedQueryAttention(4, 2, 1)(torch.rand(2, 3, 4), cache={}),
+        lambda m: m.kv_sharing.MultiHeadLatentAttention(
+            4, 2, kv_rank=3, d_nope=3, d_rope=2, d_v=3
+        )(torch.ones(2, 3, 4).int()),
+        lambda m: sys.modules["mha.rotary"].rotate(torch.rand(3, 4), torch.arange(5)),
+        lambda m: sys.modules["mha.rotary"].rotate(torch.rand(3, 4), torch.rand(3)),
         lambda m: m.scaled_dot_product_attention(
             torch.rand(2, 4), torch.rand(3, 5), torch.rand(3, 4)
         ),
@@ -310,7 +370,10 @@ def tensor_annotations(function):
 @pytest.mark.parametrize("name", mha.__all__)
 def test_no_public_signature_has_a_tensor_without_a_shape(name):
     obj = getattr(mha, name)
-    functions = [obj.__init__, obj.forward] if inspect.isclass(obj) else [obj]
+    functions = [obj]
+    if inspect.isclass(obj):
+        called = "forward" if hasattr(obj, "forward") else "append"
+        functions = [obj.__init__, getattr(obj, called)]
     for function in functions:
         assert not tensor_annotations(function), (
             f"{name} takes or returns a bare Tensor"

@@ -2,6 +2,7 @@
 
 from .claims import claim
 from .display import show_source
+from .grouped_query import GroupedQueryAttention
 from .head_splitting import (
     attention_cost,
     combine_heads,
@@ -10,6 +11,8 @@ from .head_splitting import (
     per_head_matrices,
     split_heads,
 )
+from .kv_cache import KVCache
+from .latent_attention import MultiHeadLatentAttention
 from .masking import combine_masks, padding_mask
 from .multi_head import MultiHeadAttention
 from .plotting import plot_attention
@@ -19,7 +22,10 @@ from .transformer_block import TransformerBlock
 from .two_heads import attend_head_by_head, concat_heads
 
 __all__ = [
+    "GroupedQueryAttention",
+    "KVCache",
     "MultiHeadAttention",
+    "MultiHeadLatentAttention",
     "SingleHeadAttention",
     "TransformerBlock",
     "attend_head_by_head",

@@ -34,14 +34,14 @@ def check_probability(name: str, value: float) -> None:
 
 
 def check_divisible(
-    d_model: int, num_heads: int, d_model_name: str = "d_model"
+    whole: int, parts: int, whole_name: str = "d_model", parts_name: str = "num_heads"
 ) -> None:
-    """Raise unless ``num_heads`` heads of equal width fit into ``d_model``."""
-    check_at_least("num_heads", num_heads)
-    if d_model % num_heads:
+    """Raise unless ``whole`` can be cut into so many equal ``parts``, at least one."""
+    check_at_least(parts_name, parts)
+    if whole % parts:
         raise ValueError(
-            f"{d_model_name}: expected a multiple of num_heads, got {d_model_name}={d_model} and "
-            f"num_heads={num_heads} (remainder {d_model % num_heads})"
+            f"{whole_name}: expected a multiple of {parts_name}, got {whole_name}={whole} and "
+            f"{parts_name}={parts} (remainder {whole % parts})"
         )
 
 
@@ -58,6 +58,15 @@ def check_float_tensor(name: str, tensor: Tensor, least: int, layout: str) -> No
     check_tensor(name, tensor, least, layout)
     if not tensor.is_floating_point():
         raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
+
+
+def check_whole_numbers(name: str, tensor: Tensor, layout: str) -> None:
+    """Raise unless ``tensor`` has one axis (``layout`` names it) and holds whole numbers."""
+    check_tensor(name, tensor, 1, f"shape {layout}")
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{name}: expected whole numbers, got {tensor.dtype}")
+    if tensor.dim() != 1:
+        raise ValueError(f"{name}: expected shape {layout}, got {tuple(tensor.shape)}")
 
 
 def check_same_batch(name: str, tensor: Tensor, query: Tensor) -> None:
@@ -158,3 +167,21 @@ def check_mask(
             f"scores' {expected}, got {tuple(mask.shape)}; a mask (batch, key) needs two axes more: "
             "mask[:, None, None, :]"
         )
+
+
+def with_head_axis(
+    mask: Tensor | None, scores_shape: Sequence[int], device: torch.device
+) -> Tensor | None:
+    """Return a module's mask as ``(query, key)`` or with four axes, or raise; three are ``(batch, query, key)``."""
+    if mask is None:
+        return None
+    if isinstance(mask, Tensor) and mask.dim() == 3:
+        batch, _, query_len, key_len = scores_shape
+        if tuple(mask.shape) != (batch, query_len, key_len):
+            raise ValueError(
+                f"mask: expected (batch, query, key) = {(batch, query_len, key_len)} "
+                f"for three axes, got {tuple(mask.shape)}; the scores are {tuple(scores_shape)}"
+            )
+        mask = mask[:, None]
+    check_mask(mask, scores_shape, device)
+    return mask

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from .checks import check_at_least, check_mask_type, check_tensor
+from .checks import check_at_least, check_mask_type, check_whole_numbers
 from .single_head import causal_mask
 
 __all__ = ["causal_mask", "combine_masks", "padding_mask"]
@@ -44,18 +44,8 @@ def padding_mask(
     ValueError
         If ``lengths`` has not one axis, or a length lies outside 0 … ``key_len``.
     """
-    check_tensor("lengths", lengths, 1, "shape (batch,)")
+    check_whole_numbers("lengths", lengths, "(batch,)")
     check_at_least("key_len", key_len, 0)
-    if (
-        lengths.is_floating_point()
-        or lengths.is_complex()
-        or lengths.dtype == torch.bool
-    ):
-        raise TypeError(f"lengths: expected whole numbers, got {lengths.dtype}")
-    if lengths.dim() != 1:
-        raise ValueError(
-            f"lengths: expected shape (batch,), got {tuple(lengths.shape)}"
-        )
     lengths = lengths.long()  # key_len may not fit into a smaller type
     # A compiled graph has no numbers to look at.
     if not (torch.compiler.is_compiling() or lengths.is_meta):

@@ -8,6 +8,7 @@ from .checks import (
     check_divisible,
     check_module_inputs,
     check_probability,
+    with_head_axis,
 )
 from .fast_path import attend_without_weights
 from .head_splitting import combine_heads, split_heads
@@ -125,7 +126,7 @@ class MultiHeadAttention(nn.Module):
         q = split_heads(self.W_q(query), self.num_heads)  # (batch, heads, query, d_k)
         k = split_heads(self.W_k(key), self.num_heads)  # (batch, heads, key, d_k)
         v = split_heads(self.W_v(value), self.num_heads)  # (batch, heads, key, d_k)
-        mask = self._with_head_axis(mask, (*q.shape[:-1], k.shape[-2]))
+        mask = with_head_axis(mask, (*q.shape[:-1], k.shape[-2]), q.device)
         options = {"is_causal": is_causal, "dropout_p": self.dropout * self.training}
         if need_weights:
             heads, weights = scaled_dot_product_attention(q, k, v, mask, **options)
@@ -136,21 +137,6 @@ class MultiHeadAttention(nn.Module):
         if unbatched:
             output, weights = output[0], None if weights is None else weights[0]
         return output, weights
-
-    @staticmethod
-    def _with_head_axis(mask: Tensor | None, scores: tuple[int, ...]) -> Tensor | None:
-        """Return the mask as ``(query, key)`` or with four axes; three are (batch, query, key)."""
-        if mask is None:
-            return None
-        if isinstance(mask, Tensor) and mask.dim() == 3:
-            batch, _, query_len, key_len = scores
-            if tuple(mask.shape) != (batch, query_len, key_len):
-                raise ValueError(
-                    f"mask: expected (batch, query, key) = {(batch, query_len, key_len)} "
-                    f"for three axes, got {tuple(mask.shape)}; the scores are {scores}"
-                )
-            mask = mask[:, None]
-        return mask
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> "MultiHeadAttention":
