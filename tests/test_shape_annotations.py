@@ -15,6 +15,8 @@ HELPERS = (
     "character_model",
     "checks",
     "fonts",
+    "pair_readers",
+    "pair_task",
     "palette",
     "profiling",
     "sentence",
@@ -191,6 +193,17 @@ def test_helpers_agree_with_their_annotations(checked):
     modules["mha.fonts"].fonts_with(frozenset("ab"))
     modules["mha.words"].word("head", number=1)
     modules["mha.palette"].head_color(3)
+    pairs = modules["mha.pair_task"].named_pairs(3, 5, 4, torch.Generator())
+    every = modules["mha.pair_task"].every_pair(pairs, 5)
+    measures = modules["mha.pair_readers"]
+    readers = measures.PairReaders((0, 1), num_symbols=5, num_labels=4, num_heads=2)
+    measures.train(readers, modules["mha.pair_task"].named_pairs, seq=4, steps=2)
+    measures.accuracy(readers, pairs)
+    measures.specialisation(measures.place_shares(readers, pairs))
+    measures.right_without(readers, 1, pairs)
+    measures.squares(readers, every)
+    measures.symbol_scores(readers)
+    readers.alone(1)(pairs)
     modules["mha.style"].to_svg(checked.plot_attention(torch.eye(2)))
     q = torch.rand(1, 2, 4, 4)
     attend, measured = checked.scaled_dot_product_attention, modules["mha.profiling"]
