@@ -151,6 +151,15 @@ def test_what_is_felt_by_hand():
     assert_close(found, torch.arange(1.0, 4.0) * length)
 
 
+def test_what_is_felt_in_opposite_directions_does_not_cancel():
+    class Opposite(nn.Module):
+        def forward(self, x):
+            return x * torch.tensor([1.0, -1.0])[:, None, None]
+
+    found = felt(Opposite(), tokens(2, 3, 4))
+    assert_close(found, torch.tensor([0.0, 0, 1]) * torch.linspace(1.0, 2.0, 4).norm())
+
+
 def test_feeling_changes_nothing_and_works_without_gradients():
     layer, x = made(ConvolutionLayer), tokens()
     copy = x.clone()
