@@ -12,16 +12,21 @@ from torch import nn
 import mha
 
 HELPERS = (
+    "alternatives",
     "character_model",
     "checks",
+    "expert_team",
     "fonts",
     "kv_sharing",
+    "pair_readers",
+    "pair_task",
     "palette",
     "profiling",
     "recordings",
     "sentence",
     "style",
     "timing",
+    "toy_jobs",
     "variants",
     "words",
 )
@@ -224,6 +229,34 @@ def test_helpers_agree_with_their_annotations(checked):
     modules["mha.fonts"].fonts_with(frozenset("ab"))
     modules["mha.words"].word("head", number=1)
     modules["mha.palette"].head_color(3)
+    pairs = modules["mha.pair_task"].named_pairs(3, 5, 4, torch.Generator())
+    every = modules["mha.pair_task"].every_pair(pairs, 5)
+    measures = modules["mha.pair_readers"]
+    readers = measures.PairReaders((0, 1), num_symbols=5, num_labels=4, num_heads=2)
+    measures.train(readers, modules["mha.pair_task"].named_pairs, seq=4, steps=2)
+    measures.accuracy(readers, pairs)
+    measures.specialisation(measures.place_shares(readers, pairs))
+    measures.right_without(readers, 1, pairs)
+    measures.squares(readers, every)
+    measures.symbol_scores(readers)
+    readers.alone(1)(pairs)
+    beside, jobs = modules["mha.alternatives"], modules["mha.toy_jobs"]
+    for make in (
+        beside.ConvolutionLayer,
+        beside.RecurrentLayer,
+        beside.AttentionLayer,
+    ):
+        layer = make(4)
+        layer(torch.rand(3, 4))
+        beside.felt(layer, torch.rand(2, 3, 4))
+        beside.waiting_products(layer, torch.rand(2, 3, 4))
+        assert beside.counted_flops(layer, torch.rand(1, 3, 4)) == layer.flops(3)
+    for job in jobs.JOBS.values():
+        reader = jobs.train(job, lambda: beside.AttentionLayer(4), steps=2)
+        jobs.accuracy(reader, job, 20, count=3)
+    team, x = checked.MultiHeadAttention(4, 2), torch.rand(2, 3, 4)
+    contributions = modules["mha.expert_team"].head_contributions
+    modules["mha.expert_team"].head_influence(team, lambda m: contributions(m, x))
     modules["mha.style"].to_svg(checked.plot_attention(torch.eye(2)))
     q = torch.rand(1, 2, 4, 4)
     attend, measured = checked.scaled_dot_product_attention, modules["mha.profiling"]

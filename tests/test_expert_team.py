@@ -1,0 +1,101 @@
+"""Heads side by side: what each adds, and that none sees another within its layer."""
+
+import copy
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import mha
+from mha.expert_team import head_contributions, head_influence
+
+WIDTH, SEQ = 12, 5
+
+
+def module(heads=3, seed=0, **options):
+    torch.manual_seed(seed)
+    return mha.MultiHeadAttention(WIDTH, heads, **options)
+
+
+def tokens(seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(2, SEQ, WIDTH, generator=generator)
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_the_contributions_and_the_bias_are_the_output(heads, is_causal):
+    team, x = module(heads), tokens()
+    added = head_contributions(team, x, is_causal=is_causal)
+    assert added.shape == (heads, 2, SEQ, WIDTH)
+    output, _ = team(x, is_causal=is_causal)
+    assert_close(added.sum(dim=0) + team.W_o.bias, output)
+
+
+@pytest.mark.parametrize("heads", [2, 3])
+def test_a_contribution_is_the_output_when_the_others_are_silent(heads):
+    team, x = module(heads, bias=False), tokens()
+    added = head_contributions(team, x)
+    for head in range(heads):
+        alone = copy.deepcopy(team)
+        with torch.no_grad():
+            rows = alone.W_v.weight.view(heads, -1, WIDTH)
+            for other in range(heads):
+                if other != head:
+                    rows[other] = 0.0
+        assert_close(added[head], alone(x)[0])
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("heads", [1, 2, 4])
+def test_within_a_layer_no_head_sees_another(heads, bias):
+    team, x = module(heads, bias=bias), tokens()
+    reached = head_influence(team, lambda changed: head_contributions(changed, x))
+    assert torch.equal(reached, torch.eye(heads).bool())
+
+
+def test_in_the_next_layer_all_see_all():
+    first, second, x = module(3), module(4, seed=1), tokens()
+    reached = head_influence(
+        first, lambda changed: head_contributions(second, x + changed(x)[0])
+    )
+    assert reached.shape == (4, 3) and reached.all()
+
+
+def test_influence_names_the_head_that_was_changed():
+    team, x = module(3), tokens()
+
+    def leaking(changed):
+        added = head_contributions(changed, x)
+        added[0] += added[2]  # head 0 sees head 2
+        return added
+
+    expected = torch.eye(3).bool()
+    expected[0, 2] = True
+    assert torch.equal(head_influence(team, leaking), expected)
+
+
+@pytest.mark.parametrize("name", ["W_q", "W_k", "W_v"])
+def test_all_three_projections_are_changed(name):
+    team, before = module(3), copy.deepcopy(module(3).state_dict())
+
+    def read(changed):
+        return getattr(changed, name).weight.view(3, -1).clone()
+
+    assert torch.equal(head_influence(team, read), torch.eye(3).bool())
+    for key, numbers in team.state_dict().items():
+        assert torch.equal(numbers, before[key])
+
+
+def test_heads_share_their_loss_alone():
+    """Forward none sees another; backward each is told what the others have left to do."""
+    team, x = module(2), tokens()
+    other = copy.deepcopy(team)
+    with torch.no_grad():
+        other.W_v.weight[WIDTH // 2 :] += 0.5  # head 1
+    gradients = []
+    for one in (team, other):
+        one(x)[0].square().sum().backward()
+        gradients.append(one.W_v.weight.grad[: WIDTH // 2])  # head 0
+    assert not torch.allclose(*gradients)
+    assert_close(head_contributions(team, x)[0], head_contributions(other, x)[0])
