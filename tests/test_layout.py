@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 import find_claims
 import notebooks as tool
 import repository
+from mha import minilm_files
 
 PACKAGE = "code/mha"
 MAX_BYTES = 600_000
@@ -425,6 +426,19 @@ def test_pins_are_exact_and_match_what_is_installed(root):
             assert installed == pins[0].version, (
                 f"{requirement.name} {installed} is installed"
             )
+
+
+def test_the_trained_model_is_pinned_and_installed(root):
+    lines = (root / "requirements-model.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and line[0] != "#"]
+    for pin in pins:
+        assert [part.operator for part in pin.specifier] == ["=="], f"{pin} is loose"
+        installed = importlib.metadata.version(pin.name)
+        assert pin.specifier.contains(installed), f"{pin.name} {installed}"
+    assert {pin.name for pin in pins} >= {"safetensors", "tokenizers"}
+    # The one that readers are told to install.
+    assert minilm_files.PACKAGE in [str(pin) for pin in pins]
+    assert minilm_files.PACKAGE in (root / "README.md").read_text(encoding="utf-8")
 
 
 def test_everything_that_is_installed_is_pinned(root):
