@@ -536,12 +536,12 @@ def test_the_wheel_asks_for_lower_bounds_only(wheel):
             )
 
 
-def test_the_wheel_holds_the_package_and_its_style(root, wheel):
+def test_the_wheel_holds_the_package_its_style_and_its_sentences(root, wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     files = [
         path
         for path in (root / PACKAGE).rglob("*")
-        if path.suffix in (".py", ".mplstyle")
+        if path.suffix in (".py", ".mplstyle", ".txt")
     ]
     assert names == {str(path.relative_to(root / "code")) for path in files}
 
