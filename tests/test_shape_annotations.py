@@ -17,12 +17,18 @@ HELPERS = (
     "checks",
     "expert_team",
     "fonts",
+    "head_ablation",
+    "head_roles",
     "kv_sharing",
+    "minilm",
     "pair_readers",
     "pair_task",
     "palette",
     "profiling",
     "recordings",
+    "resampling",
+    "role_cases",
+    "role_sentences",
     "sentence",
     "style",
     "timing",
@@ -328,6 +334,30 @@ def test_sharing_agrees_with_its_annotations(checked):
     query, key = torch.rand(2, 6, 5, 4), torch.rand(2, 3, 7, 4)
     fast_path.attend_in_groups(query, key, key, is_causal=True, scale=0.5)
     fast_path.attend_in_groups(query[:, :, :1], key, key, torch.ones(1, 7).bool())
+
+
+def test_what_looks_into_heads_agrees_with_its_annotations(checked, trained):
+    modules = {name: sys.modules[f"mha.{name}"] for name in HELPERS if "role" in name}
+    minilm, ablation = sys.modules["mha.minilm"], sys.modules["mha.head_ablation"]
+    sizes = {"d_model": 12, "num_heads": 3, "num_blocks": 2, "d_ff": 20}
+    model = minilm.MiniLM(trained.tokenizer, **sizes).eval()
+    model(*model.tokenize(["One.", "And two."])).sum().backward()
+    model.look("One sentence.")
+    found = modules["role_sentences"].role_sentences()
+    sentences = [*found[:4], *found[-4:]]
+    weights = modules["role_sentences"].word_weights(model, sentences)
+    cases = modules["role_cases"].among_nouns(sentences)
+    roles, texts = modules["head_roles"], [sentence.text for sentence in sentences]
+    scores = roles.hits(weights, cases).float().mean(dim=0)
+    assert roles.weight_on_right(weights, cases).shape == (4, 2, 3)
+    roles.held_out(weights, sentences, "subject")
+    roles.pair_preferences(weights, sentences)
+    effects = ablation.ablation_effects(model, texts)
+    ablation.prune_model(model, roles.best_heads(scores, 2)).encode(texts)
+    ablation.removal_curve(model, [(0, 1), (1, 2)], range(3), texts)
+    statistics = sys.modules["mha.resampling"]
+    statistics.rank_correlation(ablation.lengths_added(model, texts), effects)
+    statistics.interval(torch.rand(4) < 0.5, cases.block, draws=10)
 
 
 @pytest.mark.parametrize(
