@@ -1,0 +1,268 @@
+"""Pictures of chapter 8: who reads whose keys and values, how a cache fills, and what it takes."""
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ..kv_sharing import CachedModel, cache_bytes, kv_numbers_per_token
+from ..palette import COLORS, head_color
+from ..style import STYLE_FILE
+from ..words import word
+from .canvas import FILL_ALPHA, Point, arrow, box, canvas, cells, label
+from .head_roles import DASHED, stroke
+
+HEADS = 4  # of queries, in all diagrams
+SIDE, STEP = 22, 28  # a head's box, and from one to the next
+
+
+def sharing() -> Figure:
+    """Which keys and values each head reads, in four kinds of attention, and what is kept for a token."""
+    figure, axes = canvas(474, 262)
+    across, queries, stored = 120, 48, 154
+    band = {"facecolor": COLORS["panel"], "edgecolor": "none", "zorder": -5}
+    axes.add_patch(Rectangle((0, stored - 12), 474, 108, **band))
+    for panel, (name, kv_heads) in enumerate(
+        (("MHA", 4), ("GQA", 2), ("MQA", 1), ("MLA", 0))
+    ):
+        left = 4 + across * panel
+        middle = left + (STEP * (HEADS - 1) + SIDE) / 2
+        label(axes, middle, 14, name, size=12, bold=True)
+        text = word(f"sharing_{name.lower()}")
+        label(axes, middle, 32, text, size=10, color="muted")
+        xs = [left + STEP * head + SIDE / 2 for head in range(HEADS)]
+        if kv_heads:
+            group = HEADS // kv_heads
+            for kv in range(kv_heads):
+                members = xs[kv * group : (kv + 1) * group]
+                x = sum(members) / group
+                for head in range(kv * group, (kv + 1) * group):
+                    ends = (xs[head], x), (queries + SIDE, stored)
+                    _line(axes, *ends, head_color(head))
+                color = head_color(kv) if group == 1 else "ink"
+                _pair(axes, x, stored, color)
+            number = kv_numbers_per_token(kv_heads, 1)
+            text = word("kept_numbers", number=number)
+        else:
+            _latent(axes, xs, queries + SIDE, stored)
+            text = word("kept_latent")
+        for head, x in enumerate(xs):
+            box(axes, x - SIDE / 2, queries, SIDE, SIDE, "$q$", color=head_color(head))
+        label(axes, middle, stored + 56, text, size=12)
+    label(axes, 237, stored + 82, word("kept_for_a_token"), size=10, color="muted")
+    return figure
+
+
+def _line(
+    axes: Axes, xs: Point, ys: Point, color: str, width: float = 1.6, **style
+) -> None:
+    style = {"linewidth": width, "zorder": 0.9, "solid_capstyle": "butt"} | style
+    axes.plot(xs, ys, color=COLORS.get(color, color), **style)
+
+
+def _pair(axes: Axes, x: float, top: float, color: str, *, made: bool = False) -> None:
+    """Draw a key above a value around ``x``; those that are made for one step only have a dashed frame."""
+    place, ink = (x - SIDE / 2, top), COLORS.get(color, color)
+    for style in (
+        {"facecolor": COLORS["paper"]},
+        {"facecolor": ink, "alpha": 0 if made else FILL_ALPHA},
+        {"facecolor": "none", "edgecolor": ink, "linestyle": DASHED if made else "-"},
+    ):
+        style = {"edgecolor": "none", "linewidth": 1.1, "zorder": 2} | style
+        axes.add_patch(Rectangle(place, SIDE, 34, **style))
+    for text, y in (("$k$", 9), ("$v$", 25)):
+        label(axes, x, top + y, text, size=11)
+
+
+def _latent(axes: Axes, xs: Sequence[float], start: float, stored: float) -> None:
+    """Draw a latent and a rotary key, and the keys and values that heads make of them."""
+    left, wide, top = xs[0] - SIDE / 2, 62, start + 16
+    rope = left + wide + 8, xs[-1] + SIDE / 2 - left - wide - 8
+    for head, x in enumerate(xs):
+        color = head_color(head)
+        _line(axes, (x, x), (start, top), color)
+        ends = (x, left + wide / 2), (top + 34, stored)
+        _line(axes, *ends, color)
+        ends = (x, rope[0] + rope[1] / 2), (top + 34, stored)
+        _line(axes, *ends, "muted", 0.9, linestyle=(0, (1.5, 2)))
+        _pair(axes, x, top, color, made=True)
+    box(axes, left, stored, wide, 34, word("latent"), size=10.5)
+    box(axes, *(rope[0], stored), rope[1], 34, "$k_\\mathrm{rope}$", size=10.5)
+
+
+STEPS, PROMPT, ROOM = 3, 4, 8
+SLOT = 34
+
+
+def cache() -> Figure:
+    """Three steps with a cache: one slot is written, all slots before it are read as they are."""
+    left, top, down = 66, 64, 86
+    figure, axes = canvas(468, top + STEPS * down + 18)
+    columns = {"made": 384, "read": 434}
+    for name, x in columns.items():
+        label(axes, x, 14, word(f"slots_{name}"), size=10, color="muted")
+    for step in range(STEPS):
+        new, y = PROMPT + step, top + step * down
+        end = left + (new + 1) * SLOT
+        label(axes, 4, y + 13, word("step_number", number=step + 1), bold=True, align="left")  # fmt: skip
+        query = left + (new + 0.5) * SLOT, y - 27
+        for slot in range(new + 1):
+            ends = (query[0], left + (slot + 0.5) * SLOT), (query[1], y)
+            _line(axes, *ends, "blue", 1)
+        box(axes, query[0] - 11, query[1] - 11, 22, 22, "$q$", color="blue", size=12)
+        places = [[str(slot) if slot <= new else "" for slot in range(ROOM)]]
+        strength = [[0.18] * new + [0.85] + [0] * (ROOM - new - 1)]
+        color = ["ink"] * new + ["blue"] + ["ink"] * ROOM
+        cells(axes, left, y, places, width=SLOT, height=26, alpha=strength,
+              color=lambda _, column, color=color: color[column])  # fmt: skip
+        arrow(axes, (end, y + 42), (end, y + 28), color="ink")
+        axes.text(
+            end + 6, y + 42, f"length = {new + 1}", color=COLORS["ink"], fontsize=10,
+            family="DejaVu Sans Mono", ha="left" if step < 2 else "right", va="center",
+        )  # fmt: skip
+        for name, number in (("made", 1), ("read", new + 1)):
+            label(axes, columns[name], y + 13, str(number), size=12)
+    y = top + STEPS * down + 2
+    for x, name, color, alpha in (
+        (4, "kept", "ink", 0.18),
+        (140, "written", "blue", 0.85),
+        (290, "empty", "ink", 0),
+    ):
+        cells(axes, x, y - 6, [[""]], width=14, height=12, color=color, alpha=alpha)
+        label(axes, x + 20, y, word(f"slot_{name}"), size=10, align="left")
+    return figure
+
+
+def repeat_order() -> Figure:
+    """Which values four heads get from two: by ``repeat_interleave`` their own, by ``repeat`` others."""
+    figure, axes = canvas(468, 200)
+    values = torch.tensor([10, 20])
+    right = values.repeat_interleave(2).tolist()
+    for left, got, code in (
+        (4, right, "repeat_interleave(2)"),
+        (250, values.repeat(2).tolist(), "repeat(2)"),
+    ):
+        _code(axes, left, 14, code)
+        _repeated(axes, left + 5, values.tolist(), got, right)
+    return figure
+
+
+def _repeated(
+    axes: Axes, left: float, values: list[int], got: list[int], right: list[int],
+) -> None:  # fmt: skip
+    """Draw what each head got below its name, and a line to the head of the values that it is from."""
+    wide, step, top, below = 36, 56, 66, 142
+    xs = [left + step * head + wide / 2 for head in range(HEADS)]
+    places = {value: (xs[2 * kv] + xs[2 * kv + 1]) / 2 for kv, value in enumerate(values)}  # fmt: skip
+    for head, x in enumerate(xs):
+        good = got[head] == right[head]
+        color = head_color(head) if good else "bad"
+        ends = (x, places[got[head]]), (top + 28, below)
+        _line(axes, *ends, color)
+        label(axes, x, top - 12, word("head", number=head), size=10, color=head_color(head), bold=True)  # fmt: skip
+        box(axes, x - wide / 2, top, wide, 28, color=color)
+        label(axes, x - 6, top + 14, str(got[head]), color="ink" if good else "bad")
+        label(axes, x + 11, top + 14, "✓" if good else "✗", color="ink" if good else "bad")  # fmt: skip
+    for kv, (value, x) in enumerate(places.items()):
+        box(axes, x - wide / 2, below, wide, 28, str(value), size=11)
+        label(axes, x, below + 42, word("kv_head", number=kv), size=10, color="muted")
+
+
+def _code(axes: Axes, x: float, y: float, text: str) -> None:
+    axes.text(x, y, text, color=COLORS["ink"], fontsize=10.5, family="DejaVu Sans Mono", va="center")  # fmt: skip
+
+
+@plt.style.context(STYLE_FILE)
+def sizes(models: dict[str, CachedModel], length: int) -> Figure:
+    """Draw how much each model's cache takes for one sequence, beside keys and values of its own for each head.
+
+    Parameters
+    ----------
+    models : dict
+        ``MODELS`` of :mod:`mha.kv_sharing`, or others.
+    length : int
+        Number of tokens.
+    """
+    figure, axes = plt.subplots(figsize=(6.6, 0.55 * len(models) + 0.8))
+    largest = smallest = 0.0
+    for row, model in enumerate(models.values()):
+        full = kv_numbers_per_token(model.num_heads, model.d_k)
+        kept, all_heads = (
+            cache_bytes(model.num_layers, numbers, length)
+            for numbers in (model.numbers_per_token, full)
+        )
+        largest = max(largest, kept, all_heads)
+        smallest = min(smallest or kept, kept)
+        axes.barh(row, kept, 0.56, color=COLORS["muted"])
+        if all_heads != kept:
+            axes.barh(row, all_heads, 0.56, color="none", edgecolor=COLORS["ink"], linewidth=1)  # fmt: skip
+        factor = all_heads / kept
+        texts = [f"{size(kept)}"]
+        if all_heads != kept:
+            texts.append(word("of_all", all=size(all_heads), factor=f"{factor:.3g}"))
+        axes.annotate("  ".join(texts), (max(kept, all_heads), row), xytext=(7, 0),
+                      textcoords="offset points", va="center", fontsize=10)  # fmt: skip
+    axes.set_yticks(range(len(models)), labels=list(models))
+    axes.set_ylim(len(models) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0, labelsize=10.5)
+    axes.spines["left"].set_visible(False)
+    axes.set_xscale("log", base=2)
+    low = 2 ** (smallest.bit_length() - 2)
+    ticks = [low * 4**power for power in range(12) if low * 4**power <= 2 * largest]
+    axes.set_xticks(ticks, labels=[size(tick) for tick in ticks])
+    axes.minorticks_off()
+    axes.set_xlim(low, largest * 1.4)
+    axes.set_xlabel(word("cache_axis", number=f"{length:,}"))
+    return figure
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes with up to three digits, in the largest unit that is not greater."""
+    units = ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)
+    unit, scale = next((u, s) for u, s in units if nbytes >= s or s == 1)
+    number = nbytes / scale
+    return f"{number:.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+
+
+@plt.style.context(STYLE_FILE)
+def steps(
+    names: Sequence[str], seconds: Sequence[float], nbytes: Sequence[int]
+) -> Figure:
+    """Draw what the cache takes and how long a step lasts, one row for each number of heads of keys and values.
+
+    Parameters
+    ----------
+    names : sequence of str
+        From the row above to the last one, such as ``["MHA", "GQA", "MQA", "MLA"]``.
+    seconds : sequence of float
+        Time of one step; each is drawn as a part of the first.
+    nbytes : sequence of int
+        ``KVCache.nbytes`` of each.
+    """
+    figure, panels = plt.subplots(
+        1, 2, figsize=(6.6, 0.42 * len(names) + 0.85), sharey=True
+    )
+    times = [second / seconds[0] for second in seconds]
+    unit = 2**20
+    for axes, values, texts, name in (
+        (panels[0], [n / unit for n in nbytes], map(size, nbytes), "cache_mib"),
+        (panels[1], times, (f"{time:.2f}" for time in times), "time_of_step_relative"),
+    ):
+        axes.barh(range(len(values)), values, 0.6, color=COLORS["muted"])
+        for row, (value, text) in enumerate(zip(values, texts, strict=True)):
+            axes.annotate(text, (value, row), xytext=(5, 0), va="center",
+                          textcoords="offset points", fontsize=10)  # fmt: skip
+        axes.set_xlim(0, 1.3 * max(values))
+        axes.set_xlabel(word(name, name=names[0]) if axes is panels[1] else word(name))
+        axes.tick_params(axis="y", length=0, labelsize=10.5)
+        axes.spines["left"].set_visible(False)
+    stroke(panels[1], (1, 1), (-0.5, len(names) - 0.5), linestyle=DASHED)
+    panels[0].set_yticks(range(len(names)), labels=names)
+    panels[0].set_ylim(len(names) - 0.5, -0.5)
+    return figure
+
+
+PICTURES = (sharing, cache, repeat_order)
