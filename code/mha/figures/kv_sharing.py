@@ -21,7 +21,7 @@ SIDE, STEP = 22, 28  # a head's box, and from one to the next
 
 def sharing() -> Figure:
     """Which keys and values each head reads, in four kinds of attention, and what is kept for a token."""
-    figure, axes = canvas(474, 262)
+    figure, axes = canvas(474, 250)
     across, queries, stored = 120, 48, 154
     band = {"facecolor": COLORS["panel"], "edgecolor": "none", "zorder": -5}
     axes.add_patch(Rectangle((0, stored - 12), 474, 108, **band))
@@ -73,7 +73,7 @@ def _pair(axes: Axes, x: float, top: float, color: str, *, made: bool = False) -
     ):
         style = {"edgecolor": "none", "linewidth": 1.1, "zorder": 2} | style
         axes.add_patch(Rectangle(place, SIDE, 34, **style))
-    for text, y in (("$k$", 9), ("$v$", 25)):
+    for text, y in (("$k$", 10), ("$v$", 26)):
         label(axes, x, top + y, text, size=11)
 
 
@@ -89,8 +89,8 @@ def _latent(axes: Axes, xs: Sequence[float], start: float, stored: float) -> Non
         ends = (x, rope[0] + rope[1] / 2), (top + 34, stored)
         _line(axes, *ends, "muted", 0.9, linestyle=(0, (1.5, 2)))
         _pair(axes, x, top, color, made=True)
-    box(axes, left, stored, wide, 34, word("latent"), size=10.5)
-    box(axes, *(rope[0], stored), rope[1], 34, "$k_\\mathrm{rope}$", size=10.5)
+    box(axes, left, stored, wide, 34, word("latent"), size=10.5, radius=0)
+    box(axes, *(rope[0], stored), rope[1], 34, "$k_\\mathrm{rope}$", size=10.5, radius=0)
 
 
 STEPS, PROMPT, ROOM = 3, 4, 8
