@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
@@ -21,10 +22,10 @@ SIDE, STEP = 22, 28  # a head's box, and from one to the next
 
 def sharing() -> Figure:
     """Which keys and values each head reads, in four kinds of attention, and what is kept for a token."""
-    figure, axes = canvas(474, 250)
-    across, queries, stored = 120, 48, 154
+    figure, axes = canvas(466, 242)
+    across, queries, stored = 118, 48, 154
     band = {"facecolor": COLORS["panel"], "edgecolor": "none", "zorder": -5}
-    axes.add_patch(Rectangle((0, stored - 12), 474, 108, **band))
+    axes.add_patch(Rectangle((0, stored - 12), 466, 100, **band))
     for panel, (name, kv_heads) in enumerate(
         (("MHA", 4), ("GQA", 2), ("MQA", 1), ("MLA", 0))
     ):
@@ -51,8 +52,8 @@ def sharing() -> Figure:
             text = word("kept_latent")
         for head, x in enumerate(xs):
             box(axes, x - SIDE / 2, queries, SIDE, SIDE, "$q$", color=head_color(head))
-        label(axes, middle, stored + 56, text, size=12)
-    label(axes, 237, stored + 82, word("kept_for_a_token"), size=10, color="muted")
+        label(axes, middle, stored + 53, text, size=12)
+    label(axes, 233, stored + 76, word("kept_for_a_token"), size=10, color="muted")
     return figure
 
 
@@ -65,32 +66,26 @@ def _line(
 
 def _pair(axes: Axes, x: float, top: float, color: str, *, made: bool = False) -> None:
     """Draw a key above a value around ``x``; those that are made for one step only have a dashed frame."""
-    place, ink = (x - SIDE / 2, top), COLORS.get(color, color)
-    for style in (
-        {"facecolor": COLORS["paper"]},
-        {"facecolor": ink, "alpha": 0 if made else FILL_ALPHA},
-        {"facecolor": "none", "edgecolor": ink, "linestyle": DASHED if made else "-"},
-    ):
-        style = {"edgecolor": "none", "linewidth": 1.1, "zorder": 2} | style
-        axes.add_patch(Rectangle(place, SIDE, 34, **style))
+    ink = COLORS.get(color, color)
+    fill = "none" if made else to_rgba(ink, FILL_ALPHA)
+    style = {"facecolor": fill, "edgecolor": ink, "linestyle": DASHED if made else "-"}
+    place = (x - SIDE / 2, top)
+    axes.add_patch(Rectangle(place, SIDE, 34, linewidth=1.1, **style))
     for text, y in (("$k$", 10), ("$v$", 26)):
         label(axes, x, top + y, text, size=11)
 
 
 def _latent(axes: Axes, xs: Sequence[float], start: float, stored: float) -> None:
     """Draw a latent and a rotary key, and the keys and values that heads make of them."""
-    left, wide, top = xs[0] - SIDE / 2, 62, start + 16
-    rope = left + wide + 8, xs[-1] + SIDE / 2 - left - wide - 8
+    left, top, bottom = xs[0] - SIDE / 2, start + 16, (start + 50, stored)
     for head, x in enumerate(xs):
         color = head_color(head)
         _line(axes, (x, x), (start, top), color)
-        ends = (x, left + wide / 2), (top + 34, stored)
-        _line(axes, *ends, color)
-        ends = (x, rope[0] + rope[1] / 2), (top + 34, stored)
-        _line(axes, *ends, "muted", 0.9, linestyle=(0, (1.5, 2)))
+        _line(axes, (x, left + 31), bottom, color)
+        _line(axes, (x, left + 88), bottom, "muted", 0.9, linestyle=(0, (1.5, 2)))
         _pair(axes, x, top, color, made=True)
-    box(axes, left, stored, wide, 34, word("latent"), size=10.5, radius=0)
-    box(axes, *(rope[0], stored), rope[1], 34, "$k_\\mathrm{rope}$", size=10.5, radius=0)
+    for x, wide, text in ((0, 62, word("latent")), (70, 36, "$k_\\mathrm{rope}$")):
+        box(axes, left + x, stored, wide, 34, text, size=10.5, radius=0)
 
 
 STEPS, PROMPT, ROOM = 3, 4, 8
@@ -99,16 +94,16 @@ SLOT = 34
 
 def cache() -> Figure:
     """Three steps with a cache: one slot is written, all slots before it are read as they are."""
-    left, top, down = 66, 64, 86
-    figure, axes = canvas(468, top + STEPS * down + 18)
+    left, top, down = 66, 48, 75
+    figure, axes = canvas(466, 272)
     columns = {"made": 384, "read": 434}
     for name, x in columns.items():
-        label(axes, x, 14, word(f"slots_{name}"), size=10, color="muted")
+        label(axes, x, 10, word(f"slots_{name}"), size=10, color="muted")
     for step in range(STEPS):
         new, y = PROMPT + step, top + step * down
         end = left + (new + 1) * SLOT
-        label(axes, 4, y + 13, word("step_number", number=step + 1), bold=True, align="left")  # fmt: skip
-        query = left + (new + 0.5) * SLOT, y - 27
+        label(axes, 4, y + 12, word("step_number", number=step + 1), bold=True, align="left")  # fmt: skip
+        query = left + (new + 0.5) * SLOT, y - 26
         for slot in range(new + 1):
             ends = (query[0], left + (slot + 0.5) * SLOT), (query[1], y)
             _line(axes, *ends, "blue", 1)
@@ -116,16 +111,13 @@ def cache() -> Figure:
         places = [[str(slot) if slot <= new else "" for slot in range(ROOM)]]
         strength = [[0.18] * new + [0.85] + [0] * (ROOM - new - 1)]
         color = ["ink"] * new + ["blue"] + ["ink"] * ROOM
-        cells(axes, left, y, places, width=SLOT, height=26, alpha=strength,
+        cells(axes, left, y, places, width=SLOT, height=24, alpha=strength,
               color=lambda _, column, color=color: color[column])  # fmt: skip
-        arrow(axes, (end, y + 42), (end, y + 28), color="ink")
-        axes.text(
-            end + 6, y + 42, f"length = {new + 1}", color=COLORS["ink"], fontsize=10,
-            family="DejaVu Sans Mono", ha="left" if step < 2 else "right", va="center",
-        )  # fmt: skip
+        arrow(axes, (end, y + 39), (end, y + 26), color="ink")
+        _code(axes, end + 6, y + 34, f"length = {new + 1}")
         for name, number in (("made", 1), ("read", new + 1)):
-            label(axes, columns[name], y + 13, str(number), size=12)
-    y = top + STEPS * down + 2
+            label(axes, columns[name], y + 12, str(number), size=12)
+    y = 262
     for x, name, color, alpha in (
         (4, "kept", "ink", 0.18),
         (140, "written", "blue", 0.85),
@@ -138,15 +130,15 @@ def cache() -> Figure:
 
 def repeat_order() -> Figure:
     """Which values four heads get from two: by ``repeat_interleave`` their own, by ``repeat`` others."""
-    figure, axes = canvas(468, 200)
-    values = torch.tensor([10, 20])
-    right = values.repeat_interleave(2).tolist()
+    figure, axes = canvas(466, 186)
+    values = torch.tensor([10, 20]).view(1, 2, 1, 1)  # (batch, kv_heads, key, d_v)
+    right = values.repeat_interleave(2, dim=1).flatten().tolist()
     for left, got, code in (
-        (4, right, "repeat_interleave(2)"),
-        (250, values.repeat(2).tolist(), "repeat(2)"),
+        (4, right, "v.repeat_interleave(2, dim=1)"),
+        (250, values.repeat(1, 2, 1, 1).flatten().tolist(), "v.repeat(1, 2, 1, 1)"),
     ):
         _code(axes, left, 14, code)
-        _repeated(axes, left + 5, values.tolist(), got, right)
+        _repeated(axes, left + 5, values.flatten().tolist(), got, right)
     return figure
 
 
@@ -154,7 +146,7 @@ def _repeated(
     axes: Axes, left: float, values: list[int], got: list[int], right: list[int],
 ) -> None:  # fmt: skip
     """Draw what each head got below its name, and a line to the head of the values that it is from."""
-    wide, step, top, below = 36, 56, 66, 142
+    wide, step, top, below = 36, 56, 54, 130
     xs = [left + step * head + wide / 2 for head in range(HEADS)]
     places = {value: (xs[2 * kv] + xs[2 * kv + 1]) / 2 for kv, value in enumerate(values)}  # fmt: skip
     for head, x in enumerate(xs):
@@ -172,7 +164,7 @@ def _repeated(
 
 
 def _code(axes: Axes, x: float, y: float, text: str) -> None:
-    axes.text(x, y, text, color=COLORS["ink"], fontsize=10.5, family="DejaVu Sans Mono", va="center")  # fmt: skip
+    axes.text(x, y, text, color=COLORS["ink"], fontsize=10, family="DejaVu Sans Mono", va="center")  # fmt: skip
 
 
 @plt.style.context(STYLE_FILE)
@@ -186,37 +178,37 @@ def sizes(models: dict[str, CachedModel], length: int) -> Figure:
     length : int
         Number of tokens.
     """
-    figure, axes = plt.subplots(figsize=(6.6, 0.55 * len(models) + 0.8))
-    largest = smallest = 0.0
+    figure, axes = plt.subplots(figsize=(6.5, 0.48 * len(models) + 0.8))
+    reached = []
     for row, model in enumerate(models.values()):
-        full = kv_numbers_per_token(model.num_heads, model.d_k)
-        kept, all_heads = (
-            cache_bytes(model.num_layers, numbers, length)
-            for numbers in (model.numbers_per_token, full)
-        )
-        largest = max(largest, kept, all_heads)
-        smallest = min(smallest or kept, kept)
+        numbers = kv_numbers_per_token(model.num_heads, model.d_k)
+        kept = cache_bytes(model.num_layers, model.numbers_per_token, length)
+        full = cache_bytes(model.num_layers, numbers, length)
+        reached += kept, full
         axes.barh(row, kept, 0.56, color=COLORS["muted"])
-        if all_heads != kept:
-            axes.barh(row, all_heads, 0.56, color="none", edgecolor=COLORS["ink"], linewidth=1)  # fmt: skip
-        factor = all_heads / kept
-        texts = [f"{size(kept)}"]
-        if all_heads != kept:
-            texts.append(word("of_all", all=size(all_heads), factor=f"{factor:.3g}"))
-        axes.annotate("  ".join(texts), (max(kept, all_heads), row), xytext=(7, 0),
-                      textcoords="offset points", va="center", fontsize=10)  # fmt: skip
+        text = size(kept)
+        if full != kept:
+            style = {"color": "none", "edgecolor": COLORS["ink"], "linewidth": 1}
+            axes.barh(row, full, 0.56, **style)
+            text = word("kept_of_all", kept=text, all=size(full), factor=f"{full / kept:.3g}")  # fmt: skip
+        _beside(axes, text, max(kept, full), row)
     axes.set_yticks(range(len(models)), labels=list(models))
     axes.set_ylim(len(models) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0, labelsize=10.5)
     axes.spines["left"].set_visible(False)
     axes.set_xscale("log", base=2)
-    low = 2 ** (smallest.bit_length() - 2)
-    ticks = [low * 4**power for power in range(12) if low * 4**power <= 2 * largest]
+    low = 2 ** (min(reached).bit_length() - 2)
+    ticks = [low * 8**power for power in range(12) if low * 8**power <= max(reached)]
     axes.set_xticks(ticks, labels=[size(tick) for tick in ticks])
     axes.minorticks_off()
-    axes.set_xlim(low, largest * 1.4)
+    axes.set_xlim(low, 1.2 * max(reached))
     axes.set_xlabel(word("cache_axis", number=f"{length:,}"))
     return figure
+
+
+def _beside(axes: Axes, text: str, x: float, row: int) -> None:
+    style = {"textcoords": "offset points", "va": "center", "fontsize": 10}
+    axes.annotate(text, (x, row), xytext=(6, 0), **style)
 
 
 def size(nbytes: float) -> str:
@@ -243,7 +235,7 @@ def steps(
         ``KVCache.nbytes`` of each.
     """
     figure, panels = plt.subplots(
-        1, 2, figsize=(6.6, 0.42 * len(names) + 0.85), sharey=True
+        1, 2, figsize=(6.5, 0.42 * len(names) + 0.85), sharey=True
     )
     times = [second / seconds[0] for second in seconds]
     unit = 2**20
@@ -253,8 +245,7 @@ def steps(
     ):
         axes.barh(range(len(values)), values, 0.6, color=COLORS["muted"])
         for row, (value, text) in enumerate(zip(values, texts, strict=True)):
-            axes.annotate(text, (value, row), xytext=(5, 0), va="center",
-                          textcoords="offset points", fontsize=10)  # fmt: skip
+            _beside(axes, text, value, row)
         axes.set_xlim(0, 1.3 * max(values))
         axes.set_xlabel(word(name, name=names[0]) if axes is panels[1] else word(name))
         axes.tick_params(axis="y", length=0, labelsize=10.5)
