@@ -159,6 +159,7 @@ WORDS: dict[str, dict[str, str]] = {
         "roof_points": "{name},\nup to {number} tokens",
         "roof_slanted": "{speed}: a large copy",
         "roof_steps": "{name}, one step,\nup to {number} keys",
+        "rotary_key": "rotary\nkey",
         "rows": "{number} rows",
         "rule_first_noun": "first noun",
         "rule_nearest_noun": "nearest noun",
