@@ -39,16 +39,6 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.fixture
-def same_random_numbers():
-    """Fail where a test's function draws from, or seeds, the generator that the reader shares."""
-    torch.manual_seed(11)
-    yield
-    drawn = torch.rand(3)
-    torch.manual_seed(11)
-    assert torch.equal(drawn, torch.rand(3))
-
-
 # --- the text ---
 
 

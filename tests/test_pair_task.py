@@ -36,16 +36,6 @@ def readers(heads=1, seeds=range(3), num_labels=3, **options):
     return PairReaders(seeds, num_heads=heads, **sizes | options)
 
 
-@pytest.fixture
-def same_random_numbers():
-    """Fail where a test's function draws from, or seeds, the generator that the reader shares."""
-    torch.manual_seed(11)
-    yield
-    drawn = torch.rand(3)
-    torch.manual_seed(11)
-    assert torch.equal(drawn, torch.rand(3))
-
-
 # --- the task ---
 
 

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 import mha
 from mha.profiling import peak_memory
+from mha.recordings import with_backward
 from mha.timing import Timing, compare
 from mha.variants import batched_heads, loop_over_heads
 
@@ -172,18 +173,6 @@ def other_packages(
         if call is not None:
             calls[name] = call
     return calls, missing
-
-
-def with_backward(call: Call) -> Call:
-    """Return the call with a backward pass after it; gradients of parameters add up."""
-
-    def both(x: Tensor) -> Tensor:
-        x = x.detach().requires_grad_()
-        output = call(x)
-        output.sum().backward()
-        return output
-
-    return both
 
 
 def ratios(timing: Timing, reference: Timing) -> list[float]:

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from .fast_path import attend_without_weights
-from .head_splitting import attention_cost, split_heads
+from .head_splitting import attention_cost, combine_heads, split_heads
 from .multi_head import MultiHeadAttention
 from .profiling import attention_backend, bytes_moved, peak_memory
 from .single_head import causal_mask
@@ -182,7 +182,7 @@ def record_device(
         heads = f", {comparison.heads} heads" if comparison.series == "heads" else ""
         progress(f"{comparison.series}, {comparison.length} tokens{heads}")
         try:
-            record["runs"] += _time(comparison, skip)
+            record["runs"] += list(_time(comparison, skip))  # all of them, or none
         except Exception as error:  # the other comparisons are still worth having
             for variant in comparison.calls:
                 skip(comparison.series, variant, error)
@@ -343,7 +343,7 @@ def _comparisons(
     yield Comparison("compile", _compiled(module), **every)
     weights = {"without": _fused(module), "with": _readable(module)}
     yield Comparison("weights", weights, **every)
-    training = {name: _with_backward(call) for name, call in weights.items()}
+    training = {name: with_backward(call) for name, call in weights.items()}
     # Going backward takes two products for each; a kernel that kept no weights computes some once more.
     yield Comparison("training", training, **every | {"flops": 3 * cost(length)})
     yield _masks(device, module, every)
@@ -359,7 +359,9 @@ def _readable(module: MultiHeadAttention) -> Call:
     return lambda x: module(x)[0]
 
 
-def _with_backward(call: Call) -> Call:
+def with_backward(call: Call) -> Call:
+    """Return the call with a backward pass after it; gradients of parameters add up."""
+
     def both(x: Tensor) -> Tensor:
         with torch.enable_grad():
             x = x.detach().requires_grad_()
@@ -444,8 +446,7 @@ def _decode(module: MultiHeadAttention, text: Tensor) -> Comparison:
 
     def cached(last: Tensor) -> Tensor:
         q = split_heads(module.W_q(last), HEADS)
-        heads = attend_without_weights(q, k, v).transpose(1, 2).flatten(2)
-        return module.W_o(heads)
+        return module.W_o(combine_heads(attend_without_weights(q, k, v)))
 
     calls = {
         "cached": cached,
