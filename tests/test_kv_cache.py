@@ -217,6 +217,8 @@ def test_construction_refuses_other_types():
         mha.KVCache(B, G, 11.0, D)
     with pytest.raises(TypeError, match=r"dtype: expected a floating-point type, got torch.int8"):  # fmt: skip
         mha.KVCache(B, G, ROOM, D, dtype=torch.int8)
+    with pytest.raises(TypeError, match="dtype: expected a floating-point type, got 'float32'"):  # fmt: skip
+        mha.KVCache(B, G, ROOM, D, dtype="float32")
 
 
 @pytest.mark.parametrize(("batch", "room"), [(0, 4), (2, 0), (0, 0)])
@@ -228,9 +230,54 @@ def test_lengths_of_zero(batch, room):
 
 
 def test_no_cache_holds_no_tokens():
-    stored = cache()
-    assert tokens_before(None) == tokens_before(stored) == 0
+    stored, shape, like = cache(), (B, G, 3, D), torch.ones(1)
+    assert tokens_before(None, shape, like) == tokens_before(stored, shape, like) == 0
     stored.append(*tokens(4))
-    assert tokens_before(stored) == 4
+    assert tokens_before(stored, shape, like) == 4
     with pytest.raises(TypeError, match="cache: expected a KVCache, got dict"):
-        tokens_before({})
+        tokens_before({}, shape, like)
+
+
+# --- taking back ---
+
+
+def test_what_is_taken_back_makes_room_and_the_rest_stays():
+    stored, seven, others = cache(), tokens(7), tokens(2, seed=1)
+    stored.append(*seven)
+    stored.truncate(4)
+    assert stored.length == 4
+    for kept, old, new in zip(stored.append(*others), seven, others, strict=True):
+        assert torch.equal(kept, torch.cat([old[:, :, :4], new], dim=2))
+    stored.truncate(6)  # all of them: nothing changes
+    stored.truncate(0)
+    assert stored.length == 0
+
+
+@pytest.mark.parametrize(
+    ("length", "error", "message"),
+    [
+        (5, ValueError, "length: expected at most the 4 tokens stored, got 5"),
+        (-1, ValueError, "length: expected at least 0, got -1"),
+        (2.5, TypeError, "length: expected an int, got 2.5"),
+    ],
+)
+def test_what_cannot_be_taken_back(length, error, message):
+    stored = cache()
+    stored.append(*tokens(4))
+    with pytest.raises(error, match=message):
+        stored.truncate(length)
+    assert stored.length == 4
+
+
+@pytest.mark.parametrize("name", ["length", "max_len", "nbytes"])
+def test_what_it_says_of_itself_cannot_be_set(name):
+    with pytest.raises(AttributeError):
+        setattr(cache(), name, 3)
+
+
+def test_it_shows_what_fits_and_what_is_stored():
+    stored = cache(dtype=torch.float64)
+    stored.append(*tokens(4, torch.float64))
+    assert repr(stored) == (
+        "KVCache(2, 3, 11, 5, 7, dtype=torch.float64, device='cpu') with length 4"
+    )

@@ -144,13 +144,23 @@ def test_chunks_that_do_not_fit():
     module, x = next(modules()), torch.randn(2, 7, 30)
     for chunks, message in (
         ([4, 4], r"chunks: expected 7 tokens together, those of x, got \[4, 4\], which is 8"),
-        ([], r"chunks: expected 7 tokens together, those of x, got \[\], which is 0"),
+        ([], "number of chunks: expected at least 1, got 0"),
         ([8, -1], r"chunks\[1\]: expected at least 0, got -1"),
     ):  # fmt: skip
         cache = module.new_cache(2, 9)
         with pytest.raises(ValueError, match=message):
             decode_in_chunks(module, x, chunks, cache)
         assert cache.length == 0
+    cache = module.new_cache(2, 6)
+    with pytest.raises(ValueError, match=r"cache: expected room for 7 tokens, got KVCache\(2, 2, 6"):  # fmt: skip
+        decode_in_chunks(module, x, [3, 4], cache)
+    assert cache.length == 0  # the first chunk would have fitted
+    for chunks, given, message in (
+        ([3, 4], None, "cache: expected a KVCache, got NoneType"),
+        (7, cache, "chunks: expected a sequence of ints, got int"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            decode_in_chunks(module, x, chunks, given)
 
 
 def test_the_table_names_its_sources(root):

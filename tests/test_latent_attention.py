@@ -259,18 +259,47 @@ def test_a_call_that_fails_leaves_the_cache_as_it_was(absorbed):
     cache = attention.new_cache(B, L)
     attention(x[:, :4], cache=cache)
     options = {"cache": cache, "absorbed": absorbed}
-    with pytest.raises(ValueError, match=r"at most 3 new tokens \(max_len 7, 4 stored\), got 4"):  # fmt: skip
+    with pytest.raises(ValueError, match=r"cache: expected room for 4 .* length 4"):
         attention(x[:, :4], **options)
     with pytest.raises(ValueError, match=r"mask: expected shape \(3, 7\)"):
         attention(x[:, 4:], torch.ones(3, 3).bool(), **options)
-    with pytest.raises(ValueError, match=r"key: expected shape \(2, 1, new, 9\), got \(1, 1, 3, 9\)"):  # fmt: skip
+    with pytest.raises(ValueError, match=r"cache: .* batch 1, 1 kv heads .* got KVCache\(2, 1, 7"):  # fmt: skip
         attention(x[:1, 4:], **options)
     with pytest.raises(TypeError, match="cache: expected a KVCache, got Tensor"):
         attention(x[:, 4:], cache=x)
-    with pytest.raises(ValueError, match=r"key: expected shape \(2, 3, new, 9\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"cache: .* 1 kv heads .* got KVCache\(2, 3, 7",
+    ):
         attention(x, cache=mha.KVCache(B, H, L, RANK + ROPE, 0))
     assert cache.length == 4
     torch.testing.assert_close(attention(x[:, 4:], **options)[0], whole[:, 4:])
+
+
+@pytest.mark.parametrize("absorbed", [False, True])
+def test_gradients_of_two_calls_are_those_of_each_alone(absorbed):
+    attention, x = module().double(), inputs(torch.float64)
+    options = {"absorbed": absorbed}
+    weights = [attention.W_q.weight, attention.W_uk.weight, attention.W_uv.weight]
+    cache = attention.new_cache(B, L)
+    both = [attention(part, cache=cache, **options)[0] for part in x.split([4, 3], 1)]
+    found = torch.autograd.grad(torch.cat(both, 1).square().sum(), weights)
+    latents = [*attention.W_dkv.parameters(), *attention.W_kr.parameters()]
+    for parameter in latents:  # no gradient goes through what is stored
+        parameter.requires_grad_(False)
+    whole, _ = attention(x, **options)
+    expected = torch.autograd.grad(whole.square().sum(), weights)
+    torch.testing.assert_close(found, expected)
+
+
+def test_under_autocast_a_cache_is_of_autocasts_dtype():
+    attention, x = module(), inputs()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        for absorbed in (False, True):
+            cache, options = attention.new_cache(B, L), {"absorbed": absorbed}
+            output = decode_in_chunks(attention, x, [4, 3], cache, **options)
+            expected, _ = attention(x, **options)
+            torch.testing.assert_close(output, expected, rtol=0.05, atol=0.05)
 
 
 def test_one_sentence_without_a_batch():
@@ -400,7 +429,7 @@ def test_absorbed_decoding_makes_no_keys_and_values():
     attention(x[:, :1000], cache=cache)
 
     def one_step(x, absorbed):
-        cache.length = 1000
+        cache.truncate(1000)
         return attention(x[:, :1], cache=cache, absorbed=absorbed)[0]
 
     keys_and_values = 1001 * 16 * (32 + 8 + 32) * 4

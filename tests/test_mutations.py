@@ -222,7 +222,7 @@ BUGS = {
     ),
     "length not advanced": Bug(
         "kv_cache.py",
-        "self.length = end",
+        "self._length = end",
         "pass",
         "test_kv_cache.py::test_what_is_appended_comes_back_in_order",
     ),
@@ -235,7 +235,7 @@ BUGS = {
     ),
     "reset that forgets nothing": Bug(
         "kv_cache.py",
-        "        self.length = 0\n",
+        "        self._length = 0\n\n",
         "        self._keys.zero_()\n",
         "test_grouped_query.py::test_after_a_reset_a_second_prompt_is_a_first_one",
     ),

@@ -129,7 +129,9 @@ def test_compile():
         (torch.ones(L, 4), list(range(L)), 10.0, TypeError, "positions: expected a torch.Tensor, got list"),
         (torch.ones(L, 4).long(), torch.arange(L), 10.0, TypeError, "x: expected a floating-point tensor"),
         (torch.ones(4), torch.arange(1), 10.0, ValueError, "x: expected shape"),
-        (torch.ones(L, 4), torch.arange(L), 0.0, ValueError, "base: expected a number above 0, got 0.0"),
+        (torch.ones(L, 4), torch.arange(L), 0.0, ValueError, "base: expected a finite number above 0, got 0.0"),
+        (torch.ones(L, 4), torch.arange(L), float("nan"), ValueError, "a finite number above 0, got nan"),
+        (torch.ones(L, 4), torch.arange(L), float("inf"), ValueError, "a finite number above 0, got inf"),
         (torch.ones(L, 4), torch.arange(L), "1", TypeError, "base: expected a number, got '1'"),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from .checks import (
 )
 from .fast_path import attend_in_groups
 from .head_splitting import combine_heads, split_heads
-from .kv_cache import KVCache, tokens_before
+from .kv_cache import KVCache, append_and_read, new_cache_options, tokens_before
 from .multi_head import MultiHeadAttention
 from .single_head import scaled_dot_product_attention
 from .torch_conversion import copy_projections
@@ -124,10 +124,10 @@ class GroupedQueryAttention(nn.Module):
         q = split_heads(self.W_q(x), self.num_heads)  # (batch, heads, query, d_k)
         k = split_heads(self.W_k(x), self.num_kv_heads)  # (…, kv_heads, new, d_k)
         v = split_heads(self.W_v(x), self.num_kv_heads)  # (…, kv_heads, new, d_k)
-        key_len = tokens_before(cache) + x.shape[-2]
+        key_len = tokens_before(cache, k.shape, k) + x.shape[-2]
         mask = with_head_axis(mask, (*q.shape[:-1], key_len), q.device)
         if cache is not None:
-            k, v = cache.append(k, v)  # (batch, kv_heads, key, d_k)
+            k, v = append_and_read(cache, k, v)  # (batch, kv_heads, key, d_k)
         options = {"is_causal": is_causal, "dropout_p": self.dropout * self.training}
         if need_weights:
             group = self.num_heads // self.num_kv_heads
@@ -142,7 +142,7 @@ class GroupedQueryAttention(nn.Module):
         return output, weights
 
     def new_cache(self, batch: int, max_len: int) -> KVCache:
-        """Return an empty cache for this module, of its dtype and on its device.
+        """Return an empty cache for this module, of its dtype (or autocast's) and on its device.
 
         Parameters
         ----------
@@ -151,8 +151,7 @@ class GroupedQueryAttention(nn.Module):
         max_len : int
             For how many tokens there is room.
         """
-        weight = self.W_k.weight
-        options = {"dtype": weight.dtype, "device": weight.device}
+        options = new_cache_options(self.W_k.weight)
         return KVCache(batch, self.num_kv_heads, max_len, self.d_k, **options)
 
     @classmethod

@@ -138,18 +138,27 @@ def decode_in_chunks(
     x : Tensor
         ``(batch, seq, d_model)`` or ``(seq, d_model)``.
     chunks : sequence of int
-        How many tokens each call gets; together ``seq``.
+        How many tokens each call gets; together ``seq``. At least one chunk.
     cache : KVCache
-        Empty, or with the tokens before ``x``.
+        Empty, or with the tokens before ``x``. It needs room for all of ``x``.
     **options
         Passed on, ``absorbed=True`` for one.
 
     Raises
     ------
+    TypeError
+        If the chunks are not a sequence of ints, or ``cache`` is no cache.
     ValueError
-        If the chunks are not ``seq`` tokens together.
+        If the chunks are not ``seq`` tokens together, or do not fit into the cache, which is left as it was.
     """
     check_tensor("x", x, 2, "shape (*batch, seq, d_model)")
+    if not isinstance(chunks, Sequence):
+        raise TypeError(
+            f"chunks: expected a sequence of ints, got {type(chunks).__name__}"
+        )
+    if not isinstance(cache, KVCache):
+        raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
+    check_at_least("number of chunks", len(chunks))
     for number, chunk in enumerate(chunks):
         check_at_least(f"chunks[{number}]", chunk, 0)
     if sum(chunks) != x.shape[-2]:
@@ -157,6 +166,8 @@ def decode_in_chunks(
             f"chunks: expected {x.shape[-2]} tokens together, those of x, "
             f"got {list(chunks)}, which is {sum(chunks)}"
         )
+    if sum(chunks) > cache.max_len - cache.length:
+        raise ValueError(f"cache: expected room for {sum(chunks)} tokens, got {cache}")
     parts = x.split(list(chunks), dim=-2)
     outputs = [module(part, cache=cache, **options)[0] for part in parts]
     return torch.cat(outputs, dim=-2)

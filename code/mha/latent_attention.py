@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from .checks import check_at_least, check_tokens, with_head_axis
 from .fast_path import attend_in_groups
 from .head_splitting import combine_heads, per_head_matrices, split_heads
-from .kv_cache import KVCache, tokens_before
+from .kv_cache import KVCache, append_and_read, new_cache_options, tokens_before
 from .rotary import rotate
 from .single_head import scaled_dot_product_attention
 
@@ -19,7 +19,8 @@ class MultiHeadLatentAttention(nn.Module):
 
     Keys and values of every head are linear in the latent, so that their matrices can be multiplied into the query's
     and the output's. A rotation by the position in between would not allow that. So each head has ``d_rope`` numbers
-    more for positions, and their key, which all heads share, is stored beside the latent.
+    more for positions, and their key, which all heads share, is stored beside the latent. No weights are dropped in
+    training.
 
     Parameters
     ----------
@@ -124,16 +125,18 @@ class MultiHeadLatentAttention(nn.Module):
         if unbatched:
             x = x[None]
 
-        before, new = tokens_before(cache), x.shape[-2]
+        latent, new = self.W_dkv(x), x.shape[-2]
+        shape = (len(x), 1, new, self.kv_rank + self.d_rope)  # one head for all
+        before = tokens_before(cache, shape, latent)
         positions = torch.arange(before, before + new, device=x.device)
         q = split_heads(self.W_q(x), self.num_heads)
         q_nope, q_rope = q.split([self.d_nope, self.d_rope], dim=-1)
         q_rope = rotate(q_rope, positions)  # (batch, heads, query, d_rope)
-        latent, k_rope = self.W_dkv(x), rotate(self.W_kr(x), positions)
-        entries = torch.cat([latent, k_rope], dim=-1)[:, None]  # one head for all
+        k_rope = rotate(self.W_kr(x), positions)
+        entries = torch.cat([latent, k_rope], dim=-1)[:, None]
         mask = with_head_axis(mask, (*q.shape[:-1], before + new), x.device)
         if cache is not None:
-            entries, _ = cache.append(entries, entries[..., :0])
+            entries, _ = append_and_read(cache, entries, entries[..., :0])
         attend = self._attend_absorbed if absorbed else self._attend_expanded
         options = {"is_causal": is_causal, "need_weights": need_weights}
         options["scale"] = 1.0 / math.sqrt(self.d_nope + self.d_rope)
@@ -182,7 +185,7 @@ class MultiHeadLatentAttention(nn.Module):
         return torch.einsum("bhqr,hrd->bhqd", mixed, up_v), weights
 
     def new_cache(self, batch: int, max_len: int) -> KVCache:
-        """Return an empty cache for this module, of its dtype and on its device.
+        """Return an empty cache for this module, of its dtype (or autocast's) and on its device.
 
         A token's latent and rotary key lie side by side, as one key without a value: ``kv_rank + d_rope`` numbers.
 
@@ -193,8 +196,7 @@ class MultiHeadLatentAttention(nn.Module):
         max_len : int
             For how many tokens there is room.
         """
-        weight = self.W_dkv.weight
-        options = {"dtype": weight.dtype, "device": weight.device}
+        options = new_cache_options(self.W_dkv.weight)
         return KVCache(batch, 1, max_len, self.kv_rank + self.d_rope, 0, **options)
 
 

@@ -1,4 +1,6 @@
-"""Rotary position embedding: a place in the text becomes an angle, and scores see distances only."""
+"""Rotary position embedding: a place in the text becomes an angle, and scores see only how far apart two are."""
+
+import math
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +17,8 @@ def rotate(
     """Turn each pair of numbers by an angle that grows with the position.
 
     Pair ``i``, the numbers ``2 i`` and ``2 i + 1``, turns by ``position * base ** (-2 i / d)`` radians. Position 0
-    changes nothing, lengths stay, and the dot product of two rotated vectors depends on their distance alone.
+    changes nothing, lengths stay, and the dot product of two rotated vectors depends on the difference of their
+    positions alone.
 
     Parameters
     ----------
@@ -24,7 +27,7 @@ def rotate(
     positions : Tensor
         ``(seq,)``, whole numbers.
     base : float
-        Above 0. The larger, the slower the last pairs turn.
+        Finite, above 0. The larger, the slower the last pairs turn.
 
     Returns
     -------
@@ -36,7 +39,7 @@ def rotate(
     TypeError
         If ``x`` is not floating-point, ``positions`` holds no whole numbers, or ``base`` is no number.
     ValueError
-        If ``d`` is odd, there is not one position a token, or ``base`` is not above 0.
+        If ``d`` is odd, there is not one position a token, or ``base`` is not finite and above 0.
 
     Source
     ------
@@ -52,8 +55,8 @@ def rotate(
         raise ValueError(
             f"positions: expected {seq}, one a token of x, got {len(positions)}"
         )
-    if base <= 0:
-        raise ValueError(f"base: expected a number above 0, got {base}")
+    if not (0 < base < math.inf):
+        raise ValueError(f"base: expected a finite number above 0, got {base}")
     half = x.dtype in (torch.float16, torch.bfloat16)
     wide = torch.float32 if half else x.dtype
 
