@@ -174,12 +174,13 @@ def sizes(models: dict[str, CachedModel], length: int) -> Figure:
         kept = cache_bytes(model.num_layers, model.numbers_per_token, length)
         full = cache_bytes(model.num_layers, numbers, length)
         reached += kept, full
-        axes.barh(row, kept, 0.56, color=COLORS["muted"])
+        stroke(axes, (kept, full), (row, row), linewidth=1.4)
         text = size(kept)
         if full != kept:
-            style = {"color": "none", "edgecolor": COLORS["ink"], "linewidth": 1}
-            axes.barh(row, full, 0.56, **style)
+            style = {"color": COLORS["ink"], "markerfacecolor": COLORS["paper"]}
+            axes.plot(full, row, "o", markersize=7, **style)
             text = word("kept_of_all", kept=text, all=size(full), factor=f"{full / kept:.3g}")  # fmt: skip
+        axes.plot(kept, row, "o", markersize=7, color=COLORS["ink"])
         _beside(axes, text, max(kept, full), row)
     _rows(axes, list(models))
     axes.set_xscale("log", base=2)
@@ -213,33 +214,43 @@ def size(nbytes: float) -> str:
 
 
 @plt.style.context(STYLE_FILE)
-def steps(names: Sequence[str], seconds: Sequence[float], nbytes: Sequence[int]) -> Figure:  # fmt: skip
-    """Draw what the cache takes and how long a step lasts, one row for each number of heads of keys and values.
+def steps(
+    names: Sequence[str],
+    nbytes: Sequence[int],
+    seconds: Sequence[tuple[float, float]],
+) -> Figure:
+    """Draw what the cache takes and how long a step lasts, one row for each kind of attention.
 
     Parameters
     ----------
     names : sequence of str
         From the row above to the last one, such as ``["MHA", "GQA", "MQA", "MLA"]``.
-    seconds : sequence of float
-        Time of one step; each is drawn as a part of the first.
     nbytes : sequence of int
         ``KVCache.nbytes`` of each.
+    seconds : sequence of tuple
+        Time of one step, after one token and with the full cache; drawn as parts of the first kind's.
     """
     inches = 6.5, 0.42 * len(names) + 0.85
-    figure, panels = plt.subplots(1, 2, figsize=inches, sharey=True)
-    times = [second / seconds[0] for second in seconds]
-    relative = word("time_of_step_relative", name=names[0])
-    for axes, values, texts, name in (
-        (panels[0], [n / 2**20 for n in nbytes], map(size, nbytes), word("cache_mib")),
-        (panels[1], times, (f"{time:.2f}" for time in times), relative),
+    figure, (left, right) = plt.subplots(1, 2, figsize=inches, sharey=True)
+    for row, nbyte in enumerate(nbytes):
+        left.barh(row, nbyte / 2**20, 0.6, color=COLORS["muted"])
+        _beside(left, size(nbyte), nbyte / 2**20, row)
+    unit = seconds[0][1]
+    for row, (without, whole) in enumerate(seconds):
+        start, end = min(without, whole) / unit, whole / unit
+        outline = {"color": "none", "edgecolor": COLORS["muted"], "linewidth": 1}
+        right.barh(row, start, 0.6, **outline)
+        right.barh(row, end - start, 0.6, start, color=COLORS["muted"])
+        _beside(right, f"{end:.2f}", end, row)
+    right.set_xticks((0, 0.5, 1))
+    left.set_xlabel(word("cache_mib"))
+    right.set_xlabel(word("time_of_step_relative", name=names[0]))
+    for axes, most in (
+        (left, max(nbytes) / 2**20),
+        (right, max(whole for _, whole in seconds) / unit),
     ):
-        axes.barh(range(len(values)), values, 0.6, color=COLORS["muted"])
-        for row, (value, text) in enumerate(zip(values, texts, strict=True)):
-            _beside(axes, text, value, row)
-        axes.set_xlim(0, 1.3 * max(values))
-        axes.set_xlabel(name)
+        axes.set_xlim(0, 1.3 * most)
         _rows(axes, names)
-    stroke(panels[1], (1, 1), (-0.5, len(names) - 0.5), linestyle=DASHED)
     return figure
 
 
