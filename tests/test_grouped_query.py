@@ -1,7 +1,6 @@
 """Heads that share keys and values: one oracle for every path, multi-head attention as a second one, and decoding."""
 
 import itertools
-from contextlib import contextmanager
 
 import pytest
 import torch
@@ -366,28 +365,18 @@ def test_gradients_of_two_calls_are_those_of_each_alone(need_weights):
     torch.testing.assert_close(list(gradients(whole)), expected)
 
 
-def test_without_gradients_nothing_is_copied():
+def test_without_gradients_nothing_is_copied(monkeypatch):
     attention, x = module(), inputs()
     cache, read = attention.new_cache(B, L), []
-    with torch.no_grad(), attention_inputs(read):
-        attention(x, cache=cache)
-    assert read[0].data_ptr() == cache._keys.data_ptr()
-
-
-@contextmanager
-def attention_inputs(read):
-    """Note the keys that attention reads."""
-    original = grouped_query.attend_in_groups
 
     def noting(query, key, *others, **options):
         read.append(key)
-        return original(query, key, *others, **options)
+        return attend_in_groups(query, key, *others, **options)
 
-    grouped_query.attend_in_groups = noting
-    try:
-        yield
-    finally:
-        grouped_query.attend_in_groups = original
+    monkeypatch.setattr(grouped_query, "attend_in_groups", noting)
+    with torch.no_grad():
+        attention(x, cache=cache)
+    assert read[0].data_ptr() == cache._keys.data_ptr()
 
 
 def test_under_autocast_a_cache_is_of_autocasts_dtype():

@@ -207,9 +207,8 @@ def tokens_before(
     """
     if cache is None:
         return 0
-    if not isinstance(cache, KVCache):
-        raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
     batch, heads, length, d_k = shape
+    check_room(cache, length)
     kept = cache._keys
     if (batch, heads, d_k) != (*kept.shape[:2], kept.shape[3]):
         raise ValueError(
@@ -220,9 +219,15 @@ def tokens_before(
         raise TypeError(f"cache: expected {like.dtype}, the keys' dtype, got {cache}")
     if like.device != kept.device:
         raise ValueError(f"cache: expected to be on {like.device}, got {cache}")
-    if length > cache.max_len - cache.length:
-        raise ValueError(f"cache: expected room for {length} new tokens, got {cache}")
     return cache.length
+
+
+def check_room(cache: KVCache, length: int) -> None:
+    """Raise unless ``cache`` is one, and has room for ``length`` tokens more."""
+    if not isinstance(cache, KVCache):
+        raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
+    if length > cache.max_len - cache.length:
+        raise ValueError(f"cache: expected room for {length} tokens, got {cache}")
 
 
 def append_and_read(

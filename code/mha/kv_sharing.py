@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from .checks import check_at_least, check_tensor
 from .grouped_query import GroupedQueryAttention
-from .kv_cache import KVCache
+from .kv_cache import KVCache, check_room
 from .latent_attention import MultiHeadLatentAttention
 
 __all__ = [
@@ -156,8 +156,6 @@ def decode_in_chunks(
         raise TypeError(
             f"chunks: expected a sequence of ints, got {type(chunks).__name__}"
         )
-    if not isinstance(cache, KVCache):
-        raise TypeError(f"cache: expected a KVCache, got {type(cache).__name__}")
     check_at_least("number of chunks", len(chunks))
     for number, chunk in enumerate(chunks):
         check_at_least(f"chunks[{number}]", chunk, 0)
@@ -166,8 +164,7 @@ def decode_in_chunks(
             f"chunks: expected {x.shape[-2]} tokens together, those of x, "
             f"got {list(chunks)}, which is {sum(chunks)}"
         )
-    if sum(chunks) > cache.max_len - cache.length:
-        raise ValueError(f"cache: expected room for {sum(chunks)} tokens, got {cache}")
+    check_room(cache, sum(chunks))
     parts = x.split(list(chunks), dim=-2)
     outputs = [module(part, cache=cache, **options)[0] for part in parts]
     return torch.cat(outputs, dim=-2)

@@ -17,7 +17,8 @@ from ..plotting import fill_cells
 from ..style import STYLE_FILE
 from ..words import word
 from .canvas import FILL_ALPHA, Point, canvas, label
-from .head_roles import DASHED, stroke
+from .head_roles import DASHED, note, stroke
+from .timing import logarithmic
 
 # How each layer is drawn: colour, line, marker, and the colour that fills the marker.
 STYLES = {
@@ -45,11 +46,7 @@ def paths() -> Figure:
 
 def _windows(axes: Axes, xs: Sequence[float]) -> None:
     """Draw two convolutions that each see three tokens."""
-    field = {
-        TOP: 1,
-        MIDDLE: 3,
-        BOTTOM: 5,
-    }  # how many from the right the last output sees
+    field = {TOP: 1, MIDDLE: 3, BOTTOM: 5}  # how many the last output sees
     for upper, lower in ((TOP, MIDDLE), (MIDDLE, BOTTOM)):
         for token in range(TOKENS):
             for seen in range(max(0, token - 2), token + 1):
@@ -117,19 +114,12 @@ def reach(felt: dict[str, Float[Tensor, "seq"]]) -> Figure:
         _line(axes, name, places, values, markevery=max(1, len(places) // 12))
         end, gone = (places[-1], values[-1]), len(places)
         if gone == len(back):
-            _beside(axes, word(name), end, (8, 0), va="center")
+            note(axes, word(name), end, xytext=(8, 0), va="center")
         else:
-            x = gone - 0.5
-            axes.vlines(
-                x,
-                0,
-                0.9,
-                transform=axes.get_xaxis_transform(),
-                color=COLORS["muted"],
-                linewidth=0.9,
-            )
+            x, upright = gone - 0.5, axes.get_xaxis_transform()
+            stroke(axes, (x, x), (0, 0.9), transform=upright)
             text = word("nothing_from", name=word(name))
-            _beside(axes, text, (x, 0), (6, 8), xycoords=axes.get_xaxis_transform())
+            note(axes, text, (x, 0), xytext=(6, 8), xycoords=upright)
     axes.yaxis.set_minor_locator(NullLocator())
     length = max(map(len, felt.values()))
     axes.set(xlim=(-1, 1.22 * length), xticks=range(0, length, 10))
@@ -144,12 +134,6 @@ def _line(axes: Axes, name: str, xs: Sequence[float], ys: Sequence[float], **sty
         xs, ys, color=COLORS[color], linestyle=line, marker=marker, markersize=5,
         linewidth=1.5, markerfacecolor=COLORS[fill], **style,
     )  # fmt: skip
-
-
-def _beside(axes: Axes, text: str, place: Point, aside: Point, **style) -> None:
-    """Write ``text`` some points aside from a place of the data."""
-    style = {"textcoords": "offset points", "fontsize": 10} | style
-    axes.annotate(text, place, aside, annotation_clip=False, **style)
 
 
 @plt.style.context(STYLE_FILE)
@@ -175,12 +159,8 @@ def costs(
             ratios = np.divide(numbers, values["convolution"])
             _line(axes, name, lengths, ratios)
         axes.set_title(word(title))
-        axes.set_xscale("log", base=2)
-        axes.set_yscale("log", base=2)
-        axes.set_xticks(lengths, labels=[f"{n}" if i % 2 == 0 else "" for i, n in enumerate(lengths)])  # fmt: skip
-        axes.yaxis.set_major_formatter("{x:g}")
+        logarithmic(axes, lengths, base=2)
         axes.set_xlabel(word("tokens_axis"))
-        axes.minorticks_off()
     panels[0].set_ylabel(word("in_convolutions"))
     names = list(STYLES)
     handles = [panels[1].lines[list(seconds).index(name)] for name in names]

@@ -216,6 +216,14 @@ def pairs(shares: Float[Tensor, "pairs 2"], head: Head) -> Figure:
     return figure
 
 
+def note(
+    axes: Axes, text: str, place: tuple[float, float], color: str = "ink", **style
+) -> None:
+    """Write ``text`` at a place of the data, some points aside."""
+    style = {"textcoords": "offset points", "linespacing": 1.3, "fontsize": 10} | style
+    axes.annotate(text, place, color=COLORS[color], annotation_clip=False, **style)
+
+
 def stroke(
     axes: Axes, xs: Sequence[float], ys: Sequence[float], color: str = "muted", **style
 ) -> None:

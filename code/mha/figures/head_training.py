@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Bool, Float
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -15,7 +14,7 @@ from ..palette import COLORS, head_color
 from ..plotting import fill_cells
 from ..style import STYLE_FILE
 from ..words import word
-from .head_roles import DASHED, stroke
+from .head_roles import DASHED, note, stroke
 
 DOTS = {"marker": "o", "linestyle": "", "alpha": 0.6, "markeredgewidth": 0, "clip_on": False}  # fmt: skip
 CLEAN = 0.9  # from that share of its weight on one place a head counts as that place's
@@ -154,25 +153,17 @@ def split(shares: Float[Tensor, "seeds heads"], accuracy: Sequence[float]) -> Fi
         (y, x, (0, 1), {"xytext": (0, 9), "va": "bottom"}),
     ):
         number = int(((edge >= CLEAN) & (other <= 1 - CLEAN)).sum())
-        _note(axes, word("clean_split", number=number), place, **side)
+        note(axes, word("clean_split", number=number), place, **side)
     for name, place, side in (
         ("half_and_half", (0.5, 0.5), {"xytext": (7, 4)}),
         ("both_on_first", (1, 1), {"xytext": (-4, -4), "ha": "right", "va": "top"}),
         ("both_on_second", (0, 0), {"xytext": (7, 7)}),
     ):
-        _note(axes, word(name), place, "muted", **side)
+        note(axes, word(name), place, "muted", **side)
     least = int(100 * min(accuracy) + 1e-4)
-    _note(axes, word("seeds_and_least", number=len(x), least=least), (1, 0.55), xytext=(10, 0))  # fmt: skip
+    note(axes, word("seeds_and_least", number=len(x), least=least), (1, 0.55), xytext=(10, 0))  # fmt: skip
     ticks = {"xticks": (0, 0.5, 1), "yticks": (0, 0.5, 1)}
     axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", **ticks)
     for head, axis in enumerate((axes.xaxis, axes.yaxis)):
         axis.set_label_text(word("share_of_head", number=head), color=head_color(head))
     return figure
-
-
-def _note(
-    axes: Axes, text: str, place: tuple[float, float], color: str = "ink", **style
-) -> None:
-    """Write ``text`` at a place of the data, some points aside."""
-    style = {"textcoords": "offset points", "linespacing": 1.3, "fontsize": 10} | style
-    axes.annotate(text, place, color=COLORS[color], annotation_clip=False, **style)

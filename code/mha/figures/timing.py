@@ -150,7 +150,7 @@ def heads(records: Sequence[Record] | None = None) -> Figure:
             }
             scale = 1 / here["fused"][0]["median"]
             ends.append({n: _line(axes, r, "heads", scale) for n, r in here.items()})
-            _logarithmic(axes, [run["heads"] for run in here["fused"]], base=2)
+            logarithmic(axes, [run["heads"] for run in here["fused"]], base=2)
             axes.set_yticks([1, 2, 4, 6], labels=["1", "2", "4", "6"])
             _corner(axes, word("tokens", number=length))
             axes.set_xlabel(word("number_of_heads"))
@@ -192,7 +192,7 @@ def lengths(records: Sequence[Record] | None = None) -> Figure:
                 for power, end in zip((2, 1), ends.values(), strict=True):
                     _, end = _guide(axes, end, power, 4)
                     _beside(axes, f"×{2**power}", end, "E", "muted")
-            _logarithmic(axes, [run["length"] for run in runs])
+            logarithmic(axes, [run["length"] for run in runs])
             axes.set_xlabel(word("tokens_axis"))
         left.set_ylabel(word("time_axis"))
         right.set_ylabel(word("memory_axis"))
@@ -244,7 +244,7 @@ def roofline(records: Sequence[Record] | None = None) -> Figure:
             _beside(axes, text, (xs[-1], y[name]), side)
         text = word("ring", number=runs[0]["length"])
         _corner(axes, text, x=0.98, y=0.1, ha="right", color=COLORS["muted"])
-        _logarithmic(axes)
+        logarithmic(axes)
         axes.set(xlabel=word("flops_a_byte"), ylabel=word("achieved", unit=unit))
     return figure
 
@@ -279,7 +279,7 @@ def choices(records: Sequence[Record] | None = None) -> Figure:
     wide = (0.03, 0.1, 0.3, 1, 3, 10, 30)
     steps = wide if high > 6 * low else (0.5, 0.7, 1, 1.5, 2, 3)
     for axes in panels:
-        _logarithmic(axes, [step for step in steps if low / 1.1 < step < high * 1.1])
+        logarithmic(axes, [step for step in steps if low / 1.1 < step < high * 1.1])
         axes.set(yscale="linear", xlim=(low / margin, high * margin))
         axes.set_ylim(len(rows) - 0.5, -1.5)
         axes.spines["left"].set_visible(False)
@@ -317,7 +317,7 @@ def decoding(records: Sequence[Record] | None = None) -> Figure:
             runs = _runs(record, "decode", name)
             end = _line(axes, runs, "length", 1e3)
             _beside(axes, _name(name), end, "NW")
-        _logarithmic(axes, [run["length"] for run in runs])
+        logarithmic(axes, [run["length"] for run in runs])
         axes.set(xlabel=word("keys_axis"), ylabel=word("time_of_a_step"))
     return figure
 
@@ -402,7 +402,7 @@ def _corner(axes: Axes, text: str, x: float = 0.03, y: float = 0.98, **style) ->
     axes.text(x, y, text, transform=axes.transAxes, va="top", **style)
 
 
-def _logarithmic(axes: Axes, values: Sequence[float] = (), base: int = 10) -> None:
+def logarithmic(axes: Axes, values: Sequence[float] = (), base: int = 10) -> None:
     """Make both axes logarithmic, with ticks of x at ``values``: of many, each second is written."""
     axes.set_xscale("log")
     axes.set_yscale("log", base=base)
