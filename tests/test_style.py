@@ -106,6 +106,22 @@ def test_another_process_draws_the_same_svg():
     assert done.stdout.decode() == to_svg(draw())
 
 
+@pytest.mark.parametrize("shift", [0.0, 1e-12])
+def test_last_digits_show_neither_in_numbers_nor_in_names(shift):
+    """Clip paths and markers are named by a hash of numbers that end otherwise on another processor."""
+
+    def draw(shift):
+        figure = plt.figure()
+        for left in (0.1, 0.6):
+            axes = figure.add_axes((left + shift, 0.1, 0.3 + shift, 0.8))
+            axes.plot([0, 1, 2], [1, 3 + shift, 2], marker="o")
+        return to_svg(figure)
+
+    svg = draw(shift)
+    assert svg == draw(0.0)
+    assert 'clip-path="url(#p' in svg, "there is something to name"
+
+
 def test_an_svg_carries_no_date_no_version_and_no_trailing_spaces():
     svg = to_svg(draw())
     assert svg.startswith("<?xml") and svg.endswith("</svg>\n")

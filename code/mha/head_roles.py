@@ -35,8 +35,8 @@ def rule_hits(
 ) -> tuple[list[str], Bool[Tensor, "cases rules"]]:
     """Return simple rules that know no head, and where each of them is right.
 
-    The rules are fixed offsets, such as "-1" for the word before; for coreference also the nearest and the first of
-    the nouns before the pronoun.
+    The rules are fixed offsets, such as "-1" for the word before; for the delimiter also "always [CLS]", and for
+    coreference the nearest and the first of the nouns before the pronoun.
     """
     cases = find_cases(sentences, role)
     last = cases.right.shape[1] - 1
@@ -44,13 +44,15 @@ def rule_hits(
     inside = (places >= 0) & (places <= last)
     names = [f"{offset:+d}" for offset in OFFSETS]
     right = inside & cases.right.gather(1, places.clamp(0, last))
+    more = {}
+    if role == "delimiter":
+        more["always [CLS]"] = cases.right[:, 0]
     if role == "coreference":
         links = [link for sentence in sentences for link in sentence.links[role]]
         for name, choose in (("nearest noun", max), ("first noun", min)):
             column = [choose((link.key, *link.others)) == link.key for link in links]
-            names.append(name)
-            right = torch.cat([right, torch.tensor(column)[:, None]], dim=1)
-    return names, right
+            more[name] = torch.tensor(column)
+    return [*names, *more], torch.column_stack([right, *more.values()])
 
 
 @dataclass(frozen=True)

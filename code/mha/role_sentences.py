@@ -12,7 +12,6 @@ from torch import Tensor
 from .minilm import MiniLM
 
 RELATIONS = ("coreference", "subject", "object", "adjective", "determiner")
-FILE = "role_sentences.txt"
 WORD = re.compile(r"\w+|[^\w\s]")  # a word, or a single mark
 CHOICE = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 
@@ -55,8 +54,17 @@ class AnnotatedSentence:
 
 
 def role_sentences() -> list[AnnotatedSentence]:
-    """Return the sentences of the book's own file; those of a pair follow each other."""
-    path = resources.files(__package__) / FILE
+    """Return the sentences on which chapter 7 chooses its heads; those of a pair follow each other."""
+    return _read("role_sentences.txt")
+
+
+def held_sentences() -> list[AnnotatedSentence]:
+    """Return further sentences, written after the heads had been chosen: they only judge."""
+    return _read("held_sentences.txt")
+
+
+def _read(file: str) -> list[AnnotatedSentence]:
+    path = resources.files(__package__) / file
     return parse(path.read_text(encoding="utf-8"))
 
 

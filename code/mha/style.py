@@ -27,6 +27,8 @@ POINT = re.compile(r"([ML]) (\S+) (\S+)")
 MOVED = re.compile(r' transform="translate\((\S+) 0\)"(?=/>)')
 GLYPH = re.compile(r'<path id="([A-Za-z]+(?:-\w+)+)"')
 NAMED = re.compile(r'((?:\bid="|href="#))([A-Za-z]+(?:-\w+)+)(?=")')
+# What is named by a hash of its numbers, in which the last digits of a processor show.
+HASHED = re.compile(r"""(?<=[#"])[pmh][0-9a-f]{10}(?=[")])""")
 METADATA = re.compile(r"\s*<metadata>.*?</metadata>", re.DOTALL)
 
 
@@ -82,6 +84,9 @@ def _svg(figure: Figure) -> str:
     svg = PATH.sub(_compact, COORDINATES.sub(_shortened, svg))
     svg = MOVED.sub(r' x="\1"', svg)
     glyphs = {name: f"g{n}" for n, name in enumerate(dict.fromkeys(GLYPH.findall(svg)))}
+    hashes = dict.fromkeys(HASHED.findall(svg))
+    counted = {name: f"{name[0]}{n}" for n, name in enumerate(hashes)}
+    svg = HASHED.sub(lambda use: counted[use[0]], svg)
     svg = NAMED.sub(lambda use: use[1] + glyphs.get(use[2], use[2]), svg)
     return "\n".join(line.strip() for line in svg.splitlines() if line.strip()) + "\n"
 

@@ -182,6 +182,7 @@ WORDS: dict[str, dict[str, str]] = {
         "roof_steps": "{name}, one step,\nup to {number} keys",
         "rotary_key": "rotary\nkey",
         "rows": "{number} rows",
+        "rule_always_cls": "always [CLS]",
         "rule_first_noun": "first noun",
         "rule_nearest_noun": "nearest noun",
         "rule_offset": "word at {offset}",

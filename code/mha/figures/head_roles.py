@@ -24,7 +24,11 @@ from .canvas import FILL_ALPHA, Point, canvas, label
 HEADS = {(0, 2): "vermilion", (3, 1): "blue", (2, 8): "pink", (1, 10): "green"}
 STEPS = 10  # of a scale of opacity from 0 to 1, so that a map is few shapes
 DASHED = (0, (4, 2.5))
-RULES = {"nearest noun": "rule_nearest_noun", "first noun": "rule_first_noun"}
+RULES = {
+    "always [CLS]": "rule_always_cls",
+    "nearest noun": "rule_nearest_noun",
+    "first noun": "rule_first_noun",
+}
 
 
 def first_look(
