@@ -27,6 +27,33 @@ def test_what_is_no_int(value):
         checks.check_at_least("heads", value)
 
 
+@pytest.mark.parametrize("value", [-1, 3, 10**9])
+def test_a_number_of_no_place(value):
+    for place in range(3):
+        checks.check_index("head", place, 3)
+    with pytest.raises(
+        ValueError, match=rf"^head: expected a number from 0 to 2, got {value}$"
+    ):
+        checks.check_index("head", value, 3)
+    with pytest.raises(
+        TypeError, match=r"^head: expected an int, got 1\.5 of type float"
+    ):
+        checks.check_index("head", 1.5, 3)
+
+
+def test_what_can_be_listed():
+    for items in ([2, 0], (2, 0), range(2, -1, -2), iter([2, 0]), torch.tensor([2, 0])):
+        assert checks.listed("heads", items, "ints") == [2, 0]
+    assert checks.listed("heads", [], "ints") == []
+
+
+@pytest.mark.parametrize("items", [3, None, "30", 1.5, torch.tensor(3)], ids=repr)
+def test_what_is_no_list(items):
+    with pytest.raises(TypeError) as error:
+        checks.listed("heads", items, "ints")
+    assert str(error.value) == f"heads: expected a list of ints, got {items!r}"
+
+
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, 0.999])
 def test_a_probability(value):
     checks.check_probability("dropout", value)

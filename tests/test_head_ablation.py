@@ -1,6 +1,7 @@
 """Taking heads away: masking removes a head and nothing else, pruning equals masking, and what a trained model does."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -24,6 +25,7 @@ from mha.role_cases import find_cases
 from mha.role_sentences import role_sentences, word_weights
 
 LAYERS, HEADS, D_K, WIDTH = 2, 3, 4, 12
+DIFFERENT = r"^model: expected as many heads in every block, got \[2, 3\]$"
 TEXTS = ["The old dog slept.", "Rain fell on the zookeeper all day."]
 
 
@@ -95,16 +97,53 @@ def test_without_no_head_nothing_changes(small):
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        ((LAYERS, 0), "heads: expected layers from 0 to 1, got 2"),
-        ((-1, 0), "heads: expected layers from 0 to 1, got -1"),
-        ((0, HEADS), "heads: expected numbers from 0 to 2, got 3"),
-        ((0, -1), "heads: expected numbers from 0 to 2, got -1"),
+        ((LAYERS, 0), "layer in heads: expected a number from 0 to 1, got 2"),
+        ((-1, 0), "layer in heads: expected a number from 0 to 1, got -1"),
+        ((0, HEADS), "head in heads: expected a number from 0 to 2, got 3"),
+        ((0, -1), "head in heads: expected a number from 0 to 2, got -1"),
     ],
 )
 def test_heads_that_are_not_there(small, head, message):
     for remove in (without_heads, prune_model):
         with pytest.raises(ValueError, match=message):
-            remove(small, [head])
+            remove(small, [(0, 0), head])
+    with pytest.raises(ValueError, match=message):
+        similarity(small, [head], TEXTS)
+    with pytest.raises(ValueError, match=message.replace("in heads", "in order")):
+        removal_curve(small, [(0, 0), head], [0, 1], TEXTS)  # also where it stays
+
+
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [
+        (None, "heads: expected a list of (layer, head), got None"),
+        (3, "heads: expected a list of (layer, head), got 3"),
+        ((1, 0), "heads: expected a list of (layer, head), got 1 in it"),
+        ([1], "heads: expected a list of (layer, head), got 1 in it"),
+        ("01", "heads: expected a list of (layer, head), got '01'"),
+        (["01"], "heads: expected a list of (layer, head), got '01' in it"),
+        ([(0, 1, 2)], "heads: expected a list of (layer, head), got (0, 1, 2) in it"),
+        ([(0.5, 1)], "layer in heads: expected an int, got 0.5 of type float"),
+        ([(0, 1.5)], "head in heads: expected an int, got 1.5 of type float"),
+        ([(True, 1)], "layer in heads: expected an int, got True of type bool"),
+        ([(0, None)], "head in heads: expected an int, got None of type NoneType"),
+    ],
+)
+def test_what_is_no_list_of_heads(small, heads, message):
+    for remove in (without_heads, prune_model):
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+            remove(small, heads)
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+        similarity(small, heads, TEXTS)
+    message = message.replace("heads:", "order:")
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+        removal_curve(small, heads, [0], TEXTS)
+
+
+def test_a_pair_may_be_a_list_and_pairs_an_iterator(small):
+    expected = without_heads(small, [(0, 1), (1, 2)]).encode(TEXTS)
+    for heads in ([[0, 1], [1, 2]], iter([(0, 1), (1, 2)]), {(0, 1): 0, (1, 2): 0}):
+        assert torch.equal(without_heads(small, heads).encode(TEXTS), expected)
 
 
 # --- pruning ---
@@ -160,8 +199,30 @@ def test_pruning_again_counts_the_heads_that_are_left():
     twice = prune_heads(prune_heads(module, [0]), [1])  # the heads 0 and 2 are gone
     x = torch.rand(5, WIDTH)
     assert_close(twice(x)[0], masked(module, [0, 2])(x)[0])
-    with pytest.raises(ValueError, match="expected numbers from 0 to 0, got 1"):
+    with pytest.raises(ValueError, match="expected a number from 0 to 0, got 1"):
         prune_heads(twice, [1])
+
+
+@pytest.mark.parametrize(
+    ("heads", "error", "message"),
+    [
+        (None, TypeError, "heads: expected a list of head numbers, got None"),
+        (1, TypeError, "heads: expected a list of head numbers, got 1"),
+        ("a", TypeError, "heads: expected a list of head numbers, got 'a'"),
+        (["a"], TypeError, "head in heads: expected an int, got 'a' of type str"),
+        ([1.5], TypeError, "head in heads: expected an int, got 1.5 of type float"),
+        ([True], TypeError, "head in heads: expected an int, got True of type bool"),
+        ([(0, 1)], TypeError, r"head in heads: expected an int, got \(0, 1\) of"),
+        (torch.tensor([1]), TypeError, r"head in heads: expected an int, got tensor"),
+        ([[0]], TypeError, r"head in heads: expected an int, got \[0\] of type list"),
+        ([0, HEADS], ValueError, "head in heads: expected a number from 0 to 2, got 3"),
+        ([-1], ValueError, "head in heads: expected a number from 0 to 2, got -1"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_pruned(heads, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        prune_heads(attention(), heads)
 
 
 def test_a_pruned_module_can_be_trained():
@@ -186,6 +247,41 @@ def test_a_pruned_model_equals_the_masked_one(small):
     assert small.blocks[1].attention.num_heads == HEADS
 
 
+def test_from_a_pruned_model_the_heads_that_are_left_can_go(small):
+    pruned = prune_model(small, [(0, 1)])  # 2 heads in layer 0, 3 in layer 1
+    expected = without_heads(small, [(0, 1), (0, 2), (1, 2)]).encode(TEXTS)
+    gone = [(0, 1), (1, 2)]  # its head 1 was head 2
+    assert_close(without_heads(pruned, gone).encode(TEXTS), expected)
+    assert_close(prune_model(pruned, gone).encode(TEXTS), expected)
+    assert pruned.blocks[0].attention.num_heads == 2, "it stays as it was"
+    for remove in (without_heads, prune_model):
+        with pytest.raises(ValueError, match="expected a number from 0 to 1, got 2"):
+            remove(pruned, [(0, 2)])
+
+
+def test_no_table_of_heads_where_layers_have_different_numbers_of_them(small):
+    pruned = prune_model(small, [(0, 1)])
+    for measure in (ablation_effects, lengths_added):
+        with pytest.raises(ValueError, match=DIFFERENT):
+            measure(pruned, TEXTS)
+    with pytest.raises(ValueError, match=DIFFERENT):
+        pruned.look(TEXTS[0])
+    with pytest.raises(ValueError, match=DIFFERENT):
+        pruned.weights(*pruned.tokenize(TEXTS))
+
+
+def test_a_table_of_the_heads_that_are_left(small):
+    gone = [(0, 1), (1, 0)]
+    pruned, less = prune_model(small, gone), without_heads(small, gone)
+    stay = torch.tensor([[0, 2], [1, 2]])
+    for measure in (ablation_effects, lengths_added):
+        expected = measure(less, TEXTS).gather(1, stay)
+        assert_close(measure(pruned, TEXTS), expected, atol=1e-6, rtol=1e-5)
+    weights = less.look(TEXTS[0])[1]
+    left = torch.stack([weights[0, [0, 2]], weights[1, [1, 2]]])
+    assert_close(pruned.look(TEXTS[0])[1], left)
+
+
 # --- measures ---
 
 
@@ -203,6 +299,21 @@ def test_a_curve_removes_the_first_heads_of_its_order(small):
     curve = removal_curve(small, order, [0, 1, 3], TEXTS)
     expected = [similarity(small, order[:n], TEXTS).mean().item() for n in (0, 1, 3)]
     assert curve == pytest.approx(expected) and curve[0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("counts", "error", "message"),
+    [
+        ([0, -1], ValueError, "count in counts: expected a number from 0 to 2, got -1"),
+        ([3], ValueError, "count in counts: expected a number from 0 to 2, got 3"),
+        ([1.0], TypeError, "count in counts: expected an int, got 1.0 of type float"),
+        (2, TypeError, "counts: expected a list of ints, got 2"),
+        (None, TypeError, "counts: expected a list of ints, got None"),
+    ],
+)
+def test_counts_that_an_order_does_not_have(small, counts, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        removal_curve(small, [(1, 0), (0, 2)], counts, TEXTS)
 
 
 def test_lengths_are_those_of_what_a_head_adds(small):

@@ -279,6 +279,74 @@ def test_the_best_heads_come_first():
     assert best_heads(scores, 0) == []
 
 
+@pytest.mark.parametrize(
+    ("count", "error", "message"),
+    [
+        (-1, ValueError, "count: expected a number from 0 to 6, got -1"),
+        (7, ValueError, "count: expected a number from 0 to 6, got 7"),
+        (1.0, TypeError, "count: expected an int, got 1.0 of type float"),
+    ],
+)
+def test_more_heads_than_there_are(count, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        best_heads(torch.rand(2, 3), count)
+
+
+# --- weights and sentences that do not fit ---
+
+
+@pytest.mark.parametrize("measure", [hits, weight_on_right])
+def test_weights_of_other_sentences(measure):
+    cases, weights = find_cases(SENTENCES, "subject"), peaked(SENTENCES, [cls])
+    expected = r"weights: expected shape \(sentences, layers, heads, 15, 15\) with "
+    for wrong in (
+        weights[0],
+        weights[None],
+        weights[:2],
+        weights[..., :-1],
+        weights[..., :-1, :],
+        torch.zeros(3, 1, 1, 16, 16),
+    ):
+        with pytest.raises(
+            ValueError, match=f"^{expected}3 or more sentences"
+        ) as error:
+            measure(wrong, cases)
+        assert str(error.value).endswith(f"got {tuple(wrong.shape)}")
+    for wrong in (None, weights.tolist()):
+        with pytest.raises(TypeError, match=r"^weights: expected a torch\.Tensor, got"):
+            measure(wrong, cases)
+    with pytest.raises(TypeError, match=r"^weights: expected a floating-point tensor"):
+        measure(weights.long(), cases)
+
+
+def test_preferences_without_a_pair():
+    for few in (SENTENCES[2:], SENTENCES[1:], []):
+        with pytest.raises(ValueError, match=r"^sentences: expected a minimal pair"):
+            pair_preferences(peaked(SENTENCES, [cls])[: len(few)], few)
+
+
+def test_preferences_with_weights_of_other_sentences():
+    weights = peaked(SENTENCES, [cls])
+    pair_preferences(weights, SENTENCES)
+    for wrong in (weights[:2], torch.cat([weights, weights]), weights[..., :-1]):
+        with pytest.raises(ValueError, match=r"^weights: expected shape") as error:
+            pair_preferences(wrong, SENTENCES)
+        assert str(error.value).endswith(f"got {tuple(wrong.shape)}")
+
+
+@pytest.mark.parametrize(
+    ("links", "count"), [("", 0), ("coreference: it > cat not dog, its > cat", 2)]
+)
+def test_preferences_need_one_pronoun_a_pair(links, count):
+    pair = parse(f"The cat saw the dog, and it {{hid|hit}} its paw.\n    {links}")
+    with pytest.raises(ValueError) as error:
+        pair_preferences(peaked(pair, [cls]), pair)
+    assert str(error.value) == (
+        "sentences: expected one link of coreference in "
+        f"'The cat saw the dog, and it hid its paw.', got {count}"
+    )
+
+
 # --- what they find in the trained model ---
 
 

@@ -1,6 +1,7 @@
 """The trained model: it computes what the original does, from files that are checked, wherever they come from."""
 
 import hashlib
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_a_look_gives_tokens_and_the_weights_of_every_head(trained):
 def test_a_long_text_is_cut(trained):
     ids, lengths = trained.tokenize(["word " * 400])
     assert ids.shape == (1, 256) and lengths.tolist() == [256]
+    # 254 words, between [CLS] and [SEP]
+    long, cut = "word " * 400, "word " * 254
+    assert torch.equal(*trained.encode([long + "cat", cut]))
+    tokens, _ = trained.look(long + "cat")
+    assert tokens == ["[CLS]", *["word"] * 254, "[SEP]"]
+
+
+def test_a_word_with_a_character_that_the_tokenizer_does_not_know(trained):
+    tokens, weights = trained.look("The \N{HEDGEHOG}s slept.")
+    assert tokens == ["[CLS]", "the", "[UNK]", "slept", ".", "[SEP]"]
+    assert weights.shape == (6, 12, 6, 6)
+    one, other = trained.encode(["A \N{HEDGEHOG}.", "A \N{HEDGEHOG}\N{OWL}x."])
+    assert torch.equal(one, other), "both are [UNK]"
 
 
 def test_the_mean_leaves_padding_out():
@@ -134,6 +148,18 @@ def test_arguments_that_make_no_sense(trained):
         trained.encode("one string")
     with pytest.raises(ValueError, match="number of sentences: expected at least 1"):
         trained.encode([])
+    for sentences in (["One.", 3], ["One.", None], [("One.", "Two.")], [b"One."]):
+        message = f"sentence in sentences: expected a string, got {sentences[-1]!r}"
+        for read in (trained.tokenize, trained.encode):
+            with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+                read(sentences)
+    for sentences in (None, 3):
+        with pytest.raises(TypeError, match="sentences: expected a list of strings"):
+            trained.tokenize(sentences)
+    for sentence in (("One.", "Two."), ["One."], 3, None):
+        message = f"sentence: expected a string, got {sentence!r}"
+        with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+            trained.look(sentence)
     with pytest.raises(ValueError, match="d_model=10 and num_heads=3"):
         MiniLM(None, d_model=10, num_heads=3)
     with pytest.raises(ValueError, match="num_blocks: expected at least 1, got 0"):

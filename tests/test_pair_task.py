@@ -1,5 +1,7 @@
 """The pair task, its readers, and what is measured on them."""
 
+import re
+
 import pytest
 import torch
 from torch.testing import assert_close
@@ -17,7 +19,7 @@ from mha.pair_readers import (
     symbol_scores,
     train,
 )
-from mha.pair_task import PairReader, every_pair, marked_pairs, named_pairs
+from mha.pair_task import PairReader, Pairs, every_pair, marked_pairs, named_pairs
 
 SYMBOLS, SEQ, WIDTH = 7, 5, 12  # all different, or a swapped axis would not show
 TASKS = [(marked_pairs, 3), (named_pairs, SEQ)]
@@ -93,6 +95,24 @@ def test_sequences_that_make_no_sense(sizes, message):
     for draw in (marked_pairs, named_pairs):
         with pytest.raises(ValueError, match=message):
             draw(*sizes, seeded())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: every_pair(some(), 0), ValueError, "num_symbols: expected at least 1"),
+        (lambda: every_pair(some(), -2), ValueError, "num_symbols: expected at least"),
+        (lambda: every_pair(some(), 2.0), TypeError, "num_symbols: expected an int"),
+        (
+            lambda: every_pair(Pairs(*(rows[:0] for rows in some())), 2),
+            ValueError,
+            "number of sequences: expected at least 1, got 0",
+        ),
+    ],
+)
+def test_every_pair_of_nothing(call, error, message):
+    with pytest.raises(error, match=f"^{message}"):
+        call()
 
 
 # --- readers ---
@@ -184,6 +204,63 @@ def test_making_readers_draws_nothing_of_the_caller(same_random_numbers):
 def test_readers_that_make_no_sense(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: PairReaders("ab"), "seeds: expected a list of ints, got 'ab'"),
+        (lambda: PairReaders(3), "seeds: expected a list of ints, got 3"),
+        (lambda: PairReaders(None), "seeds: expected a list of ints, got None"),
+        (lambda: PairReaders([1.5]), "seed in seeds: expected an int, got 1.5 of type"),
+        (lambda: PairReaders([True]), "seed in seeds: expected an int, got True"),
+        (lambda: PairReaders([1, "a"]), "seed in seeds: expected an int, got 'a'"),
+        (lambda: readers().alone(1.0), "index: expected an int, got 1.0 of type float"),
+        (lambda: right_without(readers(), None, some()), "head: expected an int, got"),
+    ],
+)
+def test_numbers_of_readers_and_heads_that_are_none(call, message):
+    with pytest.raises(TypeError, match=f"^{message}"):
+        call()
+
+
+@pytest.mark.parametrize("number", [-1, 3, 99])
+def test_readers_and_heads_that_are_not_there(number):
+    many = readers(3)
+    before = many.attention_W_o_weight.clone()
+    message = f"expected a number from 0 to 2, got {number}"
+    with pytest.raises(ValueError, match=f"^index: {message}"):
+        many.alone(number)
+    with pytest.raises(ValueError, match=f"^head: {message}"):
+        right_without(many, number, some())
+    assert torch.equal(many.attention_W_o_weight, before)
+
+
+@pytest.mark.parametrize("wrong", [-1, 99])
+@pytest.mark.parametrize("options", [{}, {"table_per_label": True}], ids=str)
+@pytest.mark.parametrize(
+    ("name", "highest"), [("symbols", SYMBOLS - 1), ("labels", 2), ("asked", 2)]
+)
+def test_what_the_tables_do_not_have(name, highest, options, wrong):
+    """With a table for each label, a number too large would be another label's, and -1 the last row of all."""
+    many, pairs = readers(**options), some()
+    numbers = getattr(pairs, name).clone()
+    numbers[3, 1] = highest + 1 if wrong == 99 else -1
+    pairs = pairs._replace(**{name: numbers})
+    message = (
+        f"pairs.{name}: expected numbers from 0 to {highest}, "
+        f"got numbers from {numbers.min()} to {numbers.max()}"
+    )
+    for reader in (many, many.alone(0)):
+        with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+            reader(pairs)
+
+
+def test_no_sequence_gives_no_answer():
+    none = Pairs(*(rows[:0] for rows in some()))
+    many = readers()
+    assert many(none)[0].shape == (3, 0, 2, SYMBOLS)
+    assert many.alone(0)(none)[1].shape == (0, 1, SEQ)
 
 
 # --- training ---

@@ -79,6 +79,75 @@ def test_lines_that_are_wrong(line, message):
     assert sentence in str(error.value), "the error names the sentence"
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("subject: saw:x > cat", "expected a number behind 'saw:', got 'x'"),
+        ("subject: saw:-1 > cat", "expected a number behind 'saw:', got '-1'"),
+        ("subject: saw: > cat", "expected a number behind 'saw:', got ''"),
+        ("subject: saw > cat, saw > cat", "'saw > cat' once, got it twice"),
+        ("subject: saw > cat\n subject: saw > cat", "'saw > cat' once, got it twice"),
+        ("subject: saw > cat, saw:1 > cat", "'saw:1 > cat' once, got it twice"),
+        ("subject: cat > cat", "expected different words, got 'cat > cat'"),
+        ("coreference: it > cat not it", "different words, got 'it > cat not it'"),
+        ("coreference: it > cat not cat", "different words, got 'it > cat not cat'"),
+        (
+            "coreference: it > cat not dog not dog",
+            "expected different words, got 'it > cat not dog not dog'",
+        ),
+        ("subject: saw > cat not dog", "'not' in coreference alone, got 'saw > cat"),
+        ("subject: {saw|sat} > cat", "and one in the sentence where its links have"),
+    ],
+)
+def test_links_that_make_no_sense(line, message):
+    sentence = "The cat saw the dog, and it ran."
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        parse(f"A bird sang.\n\n{sentence}\n    {line}")
+    assert repr(sentence) in str(error.value), "the error names the sentence"
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "{one|two|three}",
+        "{one}",
+        "{one|two",
+        "one|two}",
+        "one|two",
+        "{",
+        "}",
+        "{{a|b}}",
+    ],
+)
+def test_choices_that_are_not_between_two_words(choice):
+    sentence = f"The cat saw {choice} dogs."
+    with pytest.raises(ValueError, match=r"\{one\|other\}") as error:
+        parse(f"A bird sang.\n{sentence}\n    determiner: The > cat")
+    assert repr(sentence) in str(error.value), "the error names the sentence"
+    links = f"The cat was {{big|small}}.\n    subject: {choice} > cat"
+    with pytest.raises(ValueError, match=r"\{one\|other\}") as error:
+        parse(links)
+    assert "'The cat was {big|small}.'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["The cat ran", "The cat ran!", "The cat ran. The dog sat.", "It ran..", ".It ran"],
+)
+def test_sentences_that_do_not_end_with_one_full_stop(sentence):
+    # Without it, a role would take the last word for the delimiter.
+    with pytest.raises(ValueError, match="expected one full stop, at the end") as error:
+        parse(f"A bird sang.\n{sentence}\n")
+    assert str(error.value).startswith(f"{sentence!r}: ")
+
+
+@pytest.mark.parametrize("text", [None, 3, b"A bird sang.", ["A bird sang."]])
+def test_what_is_no_text(text):
+    message = f"text: expected a string, got {text!r}"
+    with pytest.raises(TypeError, match=f"^{re.escape(message)}"):
+        parse(text)
+
+
 def test_links_without_a_sentence():
     with pytest.raises(ValueError, match="text: expected a sentence before"):
         parse("    subject: saw > cat")

@@ -39,8 +39,11 @@ HELPERS = (
 
 
 @pytest.fixture(scope="module")
-def checked():
-    """Import ``mha`` anew with every annotation checked, and put the plain package back afterwards."""
+def checked(trained):
+    """Import ``mha`` anew with every annotation checked, and put the plain package back afterwards.
+
+    The trained model, which all tests share, is loaded before: its class is to be the plain one.
+    """
     plain = {
         name: sys.modules.pop(name)
         for name in list(sys.modules)

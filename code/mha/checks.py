@@ -1,21 +1,50 @@
 """Checks of arguments: each error names the argument and prints what was expected and what came."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
+from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def check_at_least(name: str, value: int, least: int = 1) -> None:
-    """Raise unless ``value`` is an int that is at least ``least``."""
+def check_int(name: str, value: int) -> None:
+    """Raise unless ``value`` is an int."""
     # A length inside torch.compile or torch.export is a SymInt.
     if isinstance(value, bool) or not isinstance(value, int | Integral | torch.SymInt):
         raise TypeError(
             f"{name}: expected an int, got {value!r} of type {type(value).__name__}"
         )
+
+
+def check_at_least(name: str, value: int, least: int = 1) -> None:
+    """Raise unless ``value`` is an int that is at least ``least``."""
+    check_int(name, value)
     if value < least:
         raise ValueError(f"{name}: expected at least {least}, got {value}")
+
+
+def check_index(name: str, value: int, count: int) -> None:
+    """Raise unless ``value`` is an int from 0 to ``count - 1``."""
+    check_int(name, value)
+    if not 0 <= value < count:
+        raise ValueError(
+            f"{name}: expected a number from 0 to {count - 1}, got {value}"
+        )
+
+
+def listed(name: str, items: Iterable[Any], what: str) -> list[Any]:
+    """Return the items as a list, or raise: a single thing, or a string, is no list of ``what``."""
+    single = isinstance(items, str) or getattr(items, "ndim", 1) == 0
+    if single or not isinstance(items, Iterable):
+        raise TypeError(f"{name}: expected a list of {what}, got {items!r}")
+    return list(items)
+
+
+def check_string(name: str, value: str) -> None:
+    """Raise unless ``value`` is a string."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected a string, got {value!r}")
 
 
 def check_number(name: str, value: float) -> None:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from .checks import check_index, listed
 from .head_splitting import split_heads
 from .masking import padding_mask
 from .minilm import MiniLM, mean_of_tokens
@@ -20,8 +21,17 @@ def without_heads(model: MiniLM, heads: Iterable[Head]) -> MiniLM:
 
     A head adds its result times its columns of ``W_o``. With zeros there it is gone, and everything else stays.
 
+    Parameters
+    ----------
+    model : MiniLM
+        Its blocks may be pruned; then the heads that are left count from 0.
+    heads : iterable
+        ``(layer, head)`` of each.
+
     Raises
     ------
+    TypeError
+        If ``heads`` is no list of pairs of ints.
     ValueError
         If a head is not there.
     """
@@ -30,7 +40,7 @@ def without_heads(model: MiniLM, heads: Iterable[Head]) -> MiniLM:
     for layer, gone in _by_layer(model, heads).items():
         W_o = copy.blocks[layer].attention.W_o
         weight = W_o.weight.detach().clone()
-        weight[:, _numbers_of(copy.blocks[layer].attention, gone)] = 0
+        weight[:, _columns(copy.blocks[layer].attention, gone)] = 0
         W_o.weight = nn.Parameter(weight)
     return copy
 
@@ -45,6 +55,8 @@ def prune_heads(
 
     Raises
     ------
+    TypeError
+        If ``heads`` is no list of ints.
     ValueError
         If a head is not there, or none would stay.
 
@@ -53,13 +65,16 @@ def prune_heads(
     Michel et al. 2019, "Are Sixteen Heads Really Better than One?"; Voita et al. 2019, "Analyzing Multi-Head
     Self-Attention".
     """
-    gone = set(heads)
-    cut = _numbers_of(attention, gone)
+    gone = set()
+    for head in listed("heads", heads, "head numbers"):
+        check_index("head in heads", head, attention.num_heads)
+        gone.add(head)
+    cut = set(_columns(attention, gone))
     if len(gone) == attention.num_heads:
         raise ValueError(
             f"heads: expected at least one of {attention.num_heads} to stay, got all"
         )
-    stay = [n for n in range(attention.W_q.out_features) if n not in set(cut)]
+    stay = [n for n in range(attention.W_q.out_features) if n not in cut]
     pruned = deepcopy(attention)
     pruned.num_heads -= len(gone)
     for W in (pruned.W_q, pruned.W_k, pruned.W_v):
@@ -72,39 +87,47 @@ def prune_heads(
 
 
 def prune_model(model: MiniLM, heads: Iterable[Head]) -> MiniLM:
-    """Return a copy of the model whose blocks are pruned; every block keeps at least one head."""
+    """Return a copy of the model whose blocks are pruned; every block keeps at least one head.
+
+    Parameters and errors are those of :func:`without_heads`; that a block keeps no head is an error too.
+    """
     copy = deepcopy(model, {id(model.tokenizer): model.tokenizer})
     for layer, gone in _by_layer(model, heads).items():
         copy.blocks[layer].attention = prune_heads(copy.blocks[layer].attention, gone)
     return copy
 
 
-def _by_layer(model: MiniLM, heads: Iterable[Head]) -> dict[int, set[int]]:
+def _by_layer(
+    model: MiniLM, heads: Iterable[Head], name: str = "heads"
+) -> dict[int, set[int]]:
+    """Return the heads' numbers by layer, or raise; ``name`` is what the caller calls them."""
     found: dict[int, set[int]] = {}
-    for layer, head in heads:
-        if not 0 <= layer < len(model.blocks):
-            raise ValueError(
-                f"heads: expected layers from 0 to {len(model.blocks) - 1}, got {layer}"
+    for pair in listed(name, heads, "(layer, head)"):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(
+                f"{name}: expected a list of (layer, head), got {pair!r} in it"
             )
+        layer, head = pair
+        check_index(f"layer in {name}", layer, len(model.blocks))
+        num_heads = model.blocks[layer].attention.num_heads
+        check_index(f"head in {name}", head, num_heads)
         found.setdefault(layer, set()).add(head)
     return found
 
 
-def _numbers_of(attention: MultiHeadAttention, heads: Iterable[int]) -> list[int]:
-    """Return which of the projections' numbers belong to these heads."""
+def _columns(attention: MultiHeadAttention, heads: set[int]) -> list[int]:
+    """Return which columns of ``W_o``, and rows of the other projections, belong to these heads."""
     d_k = attention.W_q.out_features // attention.num_heads
-    for head in heads:
-        if not 0 <= head < attention.num_heads:
-            raise ValueError(
-                f"heads: expected numbers from 0 to {attention.num_heads - 1}, got {head}"
-            )
     return [head * d_k + number for head in sorted(heads) for number in range(d_k)]
 
 
 def similarity(
     model: MiniLM, heads: Iterable[Head], sentences: Sequence[str]
 ) -> Float[Tensor, "batch"]:
-    """Return the cosine of each sentence's vectors with and without these heads: 1 where nothing changed."""
+    """Return the cosine of each sentence's vectors with and without these heads: 1 where nothing changed.
+
+    Errors are those of :func:`without_heads` and :meth:`MiniLM.encode`.
+    """
     without = without_heads(model, heads)
     return (model.encode(sentences) * without.encode(sentences)).sum(dim=-1)
 
@@ -115,7 +138,20 @@ def removal_curve(
     counts: Sequence[int],
     sentences: Sequence[str],
 ) -> list[float]:
-    """Return the mean similarity when the first heads of an order are gone, for each of these counts."""
+    """Return the mean similarity when the first heads of an order are gone, for each of these counts.
+
+    Raises
+    ------
+    TypeError
+        If ``order`` is no list of pairs of ints, or ``counts`` no list of ints.
+    ValueError
+        If a head of the order is not there, or a count is below 0 or larger than the order.
+    """
+    order = listed("order", order, "(layer, head)")
+    _by_layer(model, order, "order")
+    counts = listed("counts", counts, "ints")
+    for count in counts:
+        check_index("count in counts", count, len(order) + 1)
     whole, curve = model.encode(sentences), []
     for count in counts:
         vectors = without_heads(model, order[:count]).encode(sentences)
@@ -131,11 +167,16 @@ def ablation_effects(
 
     It is ``1 - similarity(model, [head], sentences).mean()`` for every head. What lies below a head is computed only
     once.
+
+    Raises
+    ------
+    ValueError
+        If the blocks were pruned to different numbers of heads: the table would have holes.
     """
+    num_heads = model.heads_of_each_block()
     ids, lengths = model.tokenize(sentences)
     mask, x = padding_mask(lengths, ids.shape[1]), model.embed(ids)
     whole = mean_of_tokens(model(ids, lengths), lengths)
-    num_heads = model.blocks[0].attention.num_heads
     effects = torch.empty(len(model.blocks), num_heads)
     for layer, block in enumerate(model.blocks):
         for head in range(num_heads):
@@ -155,6 +196,11 @@ def lengths_added(
     """Return the length of what each head adds to a token, mean over all tokens.
 
     Weights alone cannot say this: a large weight on a small value adds little.
+
+    Raises
+    ------
+    ValueError
+        If the blocks were pruned to different numbers of heads.
 
     Source
     ------

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from .checks import check_float_tensor, check_index
 from .role_cases import Cases, find_cases
-from .role_sentences import AnnotatedSentence, minimal_pairs
+from .role_sentences import AnnotatedSentence, Link, minimal_pairs
 
 OFFSETS = tuple(offset for offset in range(-12, 13) if offset)
 
@@ -16,8 +17,16 @@ OFFSETS = tuple(offset for offset in range(-12, 13) if offset)
 def hits(
     weights: Float[Tensor, "sentence layers heads query key"], cases: Cases
 ) -> Bool[Tensor, "cases layers heads"]:
-    """Return whether each head's largest weight is at a right word, case by case."""
-    rows = weights[cases.sentence, :, :, cases.query]  # (cases, layers, heads, key)
+    """Return whether each head's largest weight is at a right word, case by case.
+
+    Raises
+    ------
+    TypeError
+        If ``weights`` is no floating-point tensor.
+    ValueError
+        If ``weights`` is not of the sentences, or of their words, that the cases ask about.
+    """
+    rows = _rows(weights, cases)
     found = rows.masked_fill(~cases.allowed[:, None, None], -1).argmax(dim=-1)
     return cases.right.gather(1, found.flatten(1)).view_as(found)
 
@@ -25,9 +34,33 @@ def hits(
 def weight_on_right(
     weights: Float[Tensor, "sentence layers heads query key"], cases: Cases
 ) -> Float[Tensor, "cases layers heads"]:
-    """Return how much of its whole weight each head puts on the right words, case by case."""
-    rows = weights[cases.sentence, :, :, cases.query]
-    return (rows * cases.right[:, None, None]).sum(dim=-1)
+    """Return how much of its whole weight each head puts on the right words, case by case.
+
+    Errors are those of :func:`hits`.
+    """
+    return (_rows(weights, cases) * cases.right[:, None, None]).sum(dim=-1)
+
+
+def _rows(
+    weights: Float[Tensor, "sentence layers heads query key"], cases: Cases
+) -> Float[Tensor, "cases layers heads key"]:
+    """Return the weights of the words that ask."""
+    last = max(cases.sentence.tolist(), default=-1)
+    _check_weights(weights, cases.right.shape[1], last + 1, or_more=True)
+    return weights[cases.sentence, :, :, cases.query]
+
+
+def _check_weights(
+    weights: Tensor, words: int, count: int, or_more: bool = False
+) -> None:
+    """Raise unless they are weights between ``words`` words, of ``count`` sentences."""
+    check_float_tensor("weights", weights, 0, "")
+    fits = weights.dim() == 5 and weights.shape[3:] == (words, words)
+    if not fits or len(weights) < count or (len(weights) > count and not or_more):
+        raise ValueError(
+            f"weights: expected shape (sentences, layers, heads, {words}, {words}) "
+            f"with {count}{' or more' * or_more} sentences, got {tuple(weights.shape)}"
+        )
 
 
 def rule_hits(
@@ -112,7 +145,16 @@ def held_out(
 def best_heads(
     scores: Float[Tensor, "layers heads"], count: int
 ) -> list[tuple[int, int]]:
-    """Return the ``(layer, head)`` of the largest scores, the largest first."""
+    """Return the ``(layer, head)`` of the largest scores, the largest first.
+
+    Raises
+    ------
+    TypeError
+        If ``count`` is not an int.
+    ValueError
+        If ``count`` is below 0 or larger than the number of heads.
+    """
+    check_index("count", count, scores.numel() + 1)
     places = scores.flatten().argsort(descending=True, stable=True)[:count]
     return [divmod(place, scores.shape[1]) for place in places.tolist()]
 
@@ -129,13 +171,36 @@ def pair_preferences(
         ``(pairs, 2, layers, heads)``: of the weight on both nouns, the share of the one that is right in the pair's
         first sentence, in the first sentence and in the second. A head that understood the exchanged word would be
         above ½ in the first and below ½ in the second; one that ignores it has twice the same.
+
+    Raises
+    ------
+    TypeError
+        If ``weights`` is no floating-point tensor.
+    ValueError
+        If there is no pair, a sentence of a pair has not one pronoun that is linked, or ``weights`` is not of these
+        sentences and their words.
     """
-    found = []
-    for pair in minimal_pairs(sentences):
-        (first,), (second,) = (sentence.links["coreference"] for sentence in pair)
+    pairs, found = minimal_pairs(sentences), []
+    if not pairs:
+        raise ValueError("sentences: expected a minimal pair, got none")
+    longest = max(len(sentence.words) for sentence in sentences) + 2
+    _check_weights(weights, longest, len(sentences))
+    for pair in pairs:
+        first, second = (_only_pronoun(sentence) for sentence in pair)
         rows = torch.stack(
             [weights[sentences.index(s), :, :, first.query + 1] for s in pair]
         )  # (2, layers, heads, key)
         on_first, on_second = rows[..., first.key + 1], rows[..., second.key + 1]
         found.append(on_first / (on_first + on_second))
     return torch.stack(found)
+
+
+def _only_pronoun(sentence: AnnotatedSentence) -> Link:
+    """Return the link of the one pronoun."""
+    links = sentence.links["coreference"]
+    if len(links) != 1:
+        raise ValueError(
+            "sentences: expected one link of coreference in "
+            f"{sentence.text!r}, got {len(links)}"
+        )
+    return links[0]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from .checks import check_at_least, check_divisible
+from .checks import check_at_least, check_divisible, check_string, listed
 from .masking import padding_mask
 from .minilm_files import find_files
 from .transformer_block import TransformerBlock
@@ -98,17 +98,21 @@ class MiniLM(nn.Module):
     ) -> tuple[Int[Tensor, "batch seq"], Int[Tensor, "batch"]]:
         """Return the numbers of the tokens, padded to the longest sentence, and how many each sentence has.
 
+        Nothing is said where a part of a text is lost: what is longer than :data:`MAX_TOKENS` tokens, ``[CLS]`` and
+        ``[SEP]`` included, is cut, and a word that has a character unknown to the tokenizer becomes ``[UNK]``.
+
         Raises
         ------
         TypeError
-            If ``sentences`` is one string.
+            If ``sentences`` is no list of strings.
         ValueError
             If there is no sentence.
         """
-        if isinstance(sentences, str):
-            raise TypeError("sentences: expected a list of strings, got one string")
+        sentences = listed("sentences", sentences, "strings")
         check_at_least("number of sentences", len(sentences))
-        pieces = self.tokenizer.encode_batch(list(sentences))
+        for sentence in sentences:
+            check_string("sentence in sentences", sentence)
+        pieces = self.tokenizer.encode_batch(sentences)
         device = self.words.weight.device
         ids = torch.tensor([piece.ids for piece in pieces], device=device)
         lengths = [sum(piece.attention_mask) for piece in pieces]
@@ -133,7 +137,14 @@ class MiniLM(nn.Module):
     def weights(
         self, ids: Int[Tensor, "batch seq"], lengths: Int[Tensor, "batch"]
     ) -> Float[Tensor, "batch layers heads query key"]:
-        """Return the attention weights of all heads."""
+        """Return the attention weights of all heads.
+
+        Raises
+        ------
+        ValueError
+            If the blocks were pruned to different numbers of heads.
+        """
+        self.heads_of_each_block()
         mask, x, found = padding_mask(lengths, ids.shape[1]), self.embed(ids), []
         for block in self.blocks:
             # Once for the weights and once inside the block, which does not hand them out.
@@ -141,9 +152,21 @@ class MiniLM(nn.Module):
             x = block(x, mask)
         return torch.stack(found, dim=1)
 
+    def heads_of_each_block(self) -> int:
+        """Return how many heads every block has; a ``ValueError`` where pruning left different numbers of them."""
+        counts = [block.attention.num_heads for block in self.blocks]
+        if len(set(counts)) > 1:
+            raise ValueError(
+                f"model: expected as many heads in every block, got {counts}"
+            )
+        return counts[0]
+
     @torch.no_grad()
     def encode(self, sentences: Sequence[str]) -> Float[Tensor, "batch d_model"]:
-        """Return a vector of length 1 for each sentence: the mean of its tokens, normalised."""
+        """Return a vector of length 1 for each sentence: the mean of its tokens, normalised.
+
+        Errors, and what is lost of a text that is long or has unknown characters, are those of :meth:`tokenize`.
+        """
         ids, lengths = self.tokenize(sentences)
         return mean_of_tokens(self(ids, lengths), lengths)
 
@@ -151,7 +174,18 @@ class MiniLM(nn.Module):
     def look(
         self, sentence: str
     ) -> tuple[list[str], Float[Tensor, "layers heads query key"]]:
-        """Return a sentence's tokens, ``[CLS]`` and ``[SEP]`` included, and all heads' weights."""
+        """Return a sentence's tokens, ``[CLS]`` and ``[SEP]`` included, and all heads' weights.
+
+        The tokens show what is lost of a text that is long or has unknown characters, as in :meth:`tokenize`.
+
+        Raises
+        ------
+        TypeError
+            If ``sentence`` is no string.
+        ValueError
+            If the blocks were pruned to different numbers of heads.
+        """
+        check_string("sentence", sentence)
         ids, lengths = self.tokenize([sentence])
         tokens = [self.tokenizer.id_to_token(number) for number in ids[0].tolist()]
         return tokens, self.weights(ids, lengths)[0]

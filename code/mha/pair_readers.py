@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checks import check_at_least
+from .checks import check_at_least, check_index, check_int, listed
 from .head_splitting import combine_heads, split_heads
 from .pair_task import PairReader, Pairs
 from .single_head import scaled_dot_product_attention
@@ -28,15 +28,18 @@ class PairReaders(nn.Module):
 
     Raises
     ------
+    TypeError
+        If ``seeds`` is no list of ints.
     ValueError
         If there is no seed, or :class:`PairReader` does not take the options.
     """
 
     def __init__(self, seeds: Sequence[int] = range(8), **options) -> None:
         super().__init__()
+        seeds, readers = listed("seeds", seeds, "ints"), []
         check_at_least("number of seeds", len(seeds))
-        readers = []
         for seed in seeds:
+            check_int("seed in seeds", seed)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seed)
                 readers.append(PairReader(**options))
@@ -49,7 +52,16 @@ class PairReaders(nn.Module):
             self.register_parameter(name.replace(".", "_"), nn.Parameter(numbers))
 
     def alone(self, index: int) -> PairReader:
-        """Return a copy of one reader, as the module that holds a :class:`MultiHeadAttention`."""
+        """Return a copy of one reader, as the module that holds a :class:`MultiHeadAttention`.
+
+        Raises
+        ------
+        TypeError
+            If ``index`` is not an int.
+        ValueError
+            If there is no such reader.
+        """
+        check_index("index", index, self.num_seeds)
         reader = PairReader(**self.options)
         with torch.no_grad():
             for name, numbers in reader.named_parameters():
@@ -61,10 +73,11 @@ class PairReaders(nn.Module):
     ) -> tuple[
         Float[Tensor, "seeds batch 2 symbols"], Float[Tensor, "seeds batch heads seq"]
     ]:
-        """Return what each reader alone returns, along a first axis ``seeds``."""
+        """Return what each reader alone returns, along a first axis ``seeds``; errors are those of ``rows``."""
         count, seq = pairs.symbols.shape
+        rows = self.rows(pairs)
         labels = self.labels_weight[:, pairs.labels.flatten()]
-        tokens = labels + self.symbols_weight[:, self.rows(pairs).flatten()]
+        tokens = labels + self.symbols_weight[:, rows.flatten()]
         asked = (
             self.first_weight[:, pairs.asked[:, 0]]
             + self.second_weight[:, pairs.asked[:, 1]]
@@ -169,7 +182,16 @@ def specialisation(shares: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
 def right_without(
     readers: PairReaders, head: int, pairs: Pairs
 ) -> Bool[Tensor, "seeds batch 2"]:
-    """Return what :func:`right` does when a head adds nothing: its columns of ``W_o`` are 0 for the moment."""
+    """Return what :func:`right` does when a head adds nothing: its columns of ``W_o`` are 0 for the moment.
+
+    Raises
+    ------
+    TypeError
+        If ``head`` is not an int.
+    ValueError
+        If there is no such head.
+    """
+    check_index("head", head, readers.num_heads)
     weight = readers.attention_W_o_weight  # (seeds, d_model, heads * d_k)
     before = weight.clone()
     columns = weight.unflatten(-1, (readers.num_heads, -1))

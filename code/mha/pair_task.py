@@ -73,7 +73,16 @@ def every_pair(pairs: Pairs, num_symbols: int) -> Pairs:
     -------
     Pairs
         ``num_symbols²`` sequences: (0, 0), (0, 1), …
+
+    Raises
+    ------
+    TypeError
+        If ``num_symbols`` is not an int.
+    ValueError
+        If ``num_symbols`` is less than 1, or there is no sequence.
     """
+    check_at_least("num_symbols", num_symbols)
+    check_at_least("number of sequences", len(pairs.symbols))
     answer = torch.cartesian_prod(*[torch.arange(num_symbols)] * 2)
     symbols, labels, asked, places = (
         rows[:1].repeat(len(answer), 1) for rows in pairs[:4]
@@ -119,7 +128,8 @@ class PairReader(nn.Module):
         check_at_least("num_labels", num_labels)
         check_at_least("d_model", d_model)
         check_divisible(d_model, num_heads)
-        self.num_symbols, self.num_heads = num_symbols, num_heads
+        self.num_symbols, self.num_labels = num_symbols, num_labels
+        self.num_heads = num_heads
         self.blind_keys, self.table_per_label = blind_keys, table_per_label
         rows = num_symbols * (num_labels if table_per_label else 1)
         self.symbols = nn.Embedding(rows, d_model)
@@ -135,9 +145,13 @@ class PairReader(nn.Module):
     def forward(
         self, pairs: Pairs
     ) -> tuple[Float[Tensor, "batch 2 symbols"], Float[Tensor, "batch heads seq"]]:
-        """Return the scores of all symbols for both places, and the question's weights."""
+        """Return the scores of all symbols for both places, and the question's weights.
+
+        Errors are those of :meth:`rows`.
+        """
+        rows = self.rows(pairs)
         labels = self.labels(pairs.labels)  # (batch, seq, d_model)
-        tokens = labels + self.symbols(self.rows(pairs))
+        tokens = labels + self.symbols(rows)
         asked = self.first(pairs.asked[:, :1]) + self.second(pairs.asked[:, 1:])
         keys = labels if self.blind_keys else tokens
         output, weights = self.attention(asked, keys, tokens)  # one query
@@ -145,6 +159,24 @@ class PairReader(nn.Module):
         return scores, weights[:, :, 0]
 
     def rows(self, pairs: Pairs) -> Int[Tensor, "batch seq"]:
-        """Return which row of the table of symbols each token takes."""
+        """Return which row of the table of symbols each token takes.
+
+        Raises
+        ------
+        ValueError
+            If a symbol or a label, in a token or in the question, is not in the tables.
+        """
+        for name, count in (
+            ("symbols", self.num_symbols),
+            ("labels", self.num_labels),
+            ("asked", self.num_labels),
+        ):
+            numbers = getattr(pairs, name)
+            low, high = numbers.aminmax() if numbers.numel() else (0, 0)
+            if low < 0 or high >= count:
+                raise ValueError(
+                    f"pairs.{name}: expected numbers from 0 to {count - 1}, "
+                    f"got numbers from {low} to {high}"
+                )
         shift = self.num_symbols * pairs.labels if self.table_per_label else 0
         return pairs.symbols + shift

@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from .checks import check_string
 from .minilm import MiniLM
 
 RELATIONS = ("coreference", "subject", "object", "adjective", "determiner")
 WORD = re.compile(r"\w+|[^\w\s]")  # a word, or a single mark
-CHOICE = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
+CHOICE = re.compile(r"\{([^{}|]+)\|([^{}|]+)\}")
 
 
 @dataclass(frozen=True)
@@ -85,10 +86,14 @@ def parse(text: str) -> list[AnnotatedSentence]:
 
     Raises
     ------
+    TypeError
+        If ``text`` is no string.
     ValueError
-        If a line has another form, names no relation, or links a word that its sentence does not have once. The
-        message names the sentence.
+        If a sentence does not end with its only full stop, a choice is not between two, a line has another form or
+        names no relation, or a link stands twice, is of a word to itself, or of a word that the sentence does not
+        have once. The message names the sentence.
     """
+    check_string("text", text)
     blocks: list[list[str]] = []
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
@@ -101,6 +106,7 @@ def parse(text: str) -> list[AnnotatedSentence]:
             raise ValueError(f"text: expected a sentence before {line.strip()!r}")
     found = []
     for number, lines in enumerate(blocks):
+        _check_choices(lines)
         if CHOICE.search(lines[0]):
             for variant in (0, 1):
                 chosen = [CHOICE.sub(rf"\{variant + 1}", line) for line in lines]
@@ -110,12 +116,25 @@ def parse(text: str) -> list[AnnotatedSentence]:
     return found
 
 
+def _check_choices(lines: Sequence[str]) -> None:
+    """Raise unless every brace and bar belongs to a choice, and the sentence has one where a link has."""
+    chooses = CHOICE.search(lines[0])
+    for line in lines:
+        if re.search(r"[{|}]", CHOICE.sub("", line) if chooses else line):
+            raise ValueError(
+                f"{lines[0]!r}: expected choices of the form {{one|other}}, and one in "
+                f"the sentence where its links have one, got {line!r}"
+            )
+
+
 def _sentence(
     lines: Sequence[str], block: int, variant: int | None
 ) -> AnnotatedSentence:
     """Return a sentence from its line and those of its links."""
     text, *annotations = lines
     words = tuple(WORD.findall(text))
+    if words[-1:] != (".",) or words.count(".") > 1:
+        raise ValueError(f"{text!r}: expected one full stop, at the end")
     links: dict[str, tuple[Link, ...]] = {relation: () for relation in RELATIONS}
     for line in annotations:
         match = re.fullmatch(r"(\w+): (.+)", line)
@@ -124,9 +143,16 @@ def _sentence(
                 f"{text!r}: expected 'relation: query > key', with one of {RELATIONS}, "
                 f"got {line!r}"
             )
-        links[match[1]] += tuple(
-            _link(part, words, text) for part in match[2].split(", ")
-        )
+        for part in match[2].split(", "):
+            link = _link(part, words, text)
+            if link.others and match[1] != "coreference":
+                raise ValueError(
+                    f"{text!r}: expected 'not' in coreference alone, got {part!r}"
+                )
+            known = {(other.query, other.key) for other in links[match[1]]}
+            if (link.query, link.key) in known:
+                raise ValueError(f"{text!r}: expected {part!r} once, got it twice")
+            links[match[1]] += (link,)
     return AnnotatedSentence(text, words, links, block, variant)
 
 
@@ -136,12 +162,17 @@ def _link(part: str, words: Sequence[str], text: str) -> Link:
     if not arrow:
         raise ValueError(f"{text!r}: expected 'query > key', got {part!r}")
     key, *others = [_place(name, words, text) for name in rest.split(" not ")]
-    return Link(_place(query, words, text), key, tuple(others))
+    link = Link(_place(query, words, text), key, tuple(others))
+    if len({link.query, key, *others}) < 2 + len(others):
+        raise ValueError(f"{text!r}: expected different words, got {part!r}")
+    return link
 
 
 def _place(name: str, words: Sequence[str], text: str) -> int:
     """Return the place of a word, or with ``word:2`` of its second occurrence."""
-    word, _, which = name.partition(":")
+    word, colon, which = name.partition(":")
+    if colon and not which.isdecimal():
+        raise ValueError(f"{text!r}: expected a number behind '{word}:', got {which!r}")
     places = [place for place, other in enumerate(words) if other == word]
     if not which and len(places) != 1:
         raise ValueError(
