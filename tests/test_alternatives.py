@@ -1,4 +1,4 @@
-"""Convolution, recurrence and attention side by side: what they see, in how many steps, and at which cost."""
+"""Convolution, recurrence and attention side by side: what each computes, what it sees and what it costs."""
 
 import math
 
@@ -12,10 +12,7 @@ from mha.alternatives import (
     AttentionLayer,
     ConvolutionLayer,
     RecurrentLayer,
-    counted_flops,
-    felt,
     sinusoids,
-    waiting_products,
 )
 
 WIDTH, SEQ = 12, 20
@@ -59,6 +56,22 @@ def test_one_sequence_or_many(make):
     assert many.shape == x.shape
     for row, its in zip(x, many, strict=True):
         assert_close(layer(row), its)
+
+
+@pytest.mark.parametrize("shape", [(0, WIDTH), (2, 0, WIDTH), (0, 3, WIDTH)])
+@pytest.mark.parametrize("make", LAYERS)
+def test_no_token_and_no_sequence(make, shape):
+    output = made(make)(tokens(*shape))
+    assert output.shape == shape and output.dtype == torch.float32
+    assert made(make).flops(0) == 0
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 4])
+@pytest.mark.parametrize("dilations", [[1], (1, 1, 1), (1, 2, 4, 8), (3, 1), (5,)])
+def test_the_receptive_field_is_what_reaches_the_last_output(kernel, dilations):
+    layer = made(ConvolutionLayer, kernel=kernel, dilations=dilations)
+    reached = mha.influence(layer, tokens(1, 60, WIDTH))[-1].nonzero().flatten()
+    assert layer.receptive_field == 60 - reached.min()
 
 
 def test_the_convolution_by_hand():
@@ -105,105 +118,19 @@ def test_sinusoids_by_hand():
             angle = place / 10_000 ** (2 * pair / 6)
             assert found[place, pair] == pytest.approx(math.sin(angle), abs=1e-6)
             assert found[place, 3 + pair] == pytest.approx(math.cos(angle), abs=1e-6)
-    assert sinusoids(0, 4).shape == (0, 4)
+    assert sinusoids(0, 4).shape == (0, 4) and sinusoids(3, 0).shape == (3, 0)
 
 
-# --- what is felt ---
+def test_sinusoids_are_right_far_out_too():
+    found = sinusoids(100_001, 64)
+    assert found.dtype == torch.get_default_dtype()
+    for pair in range(32):
+        angle = 100_000 / 10_000 ** (2 * pair / 64)
+        assert found[-1, pair] == pytest.approx(math.sin(angle), abs=1e-6)
+        assert found[-1, 32 + pair] == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def felt_by(layer, length, seed=1):
-    return felt(layer.double(), tokens(4, length, WIDTH, seed=seed).double())
-
-
-@pytest.mark.parametrize("kernel", [2, 3, 5])
-@pytest.mark.parametrize("dilations", [(1,), (1, 1), (1, 2, 4)])
-def test_a_convolution_feels_its_receptive_field_and_exactly_nothing_else(
-    kernel, dilations
-):
-    layer = made(ConvolutionLayer, kernel=kernel, dilations=dilations)
-    field = 1 + (kernel - 1) * sum(dilations)
-    assert layer.receptive_field == field
-    gradient = felt_by(layer, 40)
-    assert (gradient[:-field] == 0).all() and (gradient[-field:] > 0).all()
-
-
-def test_recurrence_and_attention_feel_the_first_token():
-    for make in (RecurrentLayer, AttentionLayer):
-        assert (felt_by(made(make), 60) > 0).all()
-
-
-def test_through_a_recurrence_the_gradient_fades_and_through_attention_it_does_not():
-    fading, lasting = (
-        felt_by(made(make), 60) for make in (RecurrentLayer, AttentionLayer)
-    )
-    assert fading[0] < 1e-6 * fading[-1]
-    assert lasting[0] > 1e-4 * lasting[-1]
-    assert lasting[:-1].max() < 30 * lasting[:-1].min()  # far or near, about alike
-
-
-def test_what_is_felt_by_hand():
-    class Sum(nn.Module):
-        def forward(self, x):
-            return (x * torch.arange(1.0, 4.0)[:, None]).cumsum(dim=1)
-
-    found = felt(Sum(), tokens(5, 3, 4))
-    length = torch.linspace(1.0, 2.0, 4).norm()
-    assert_close(found, torch.arange(1.0, 4.0) * length)
-
-
-def test_what_is_felt_in_opposite_directions_does_not_cancel():
-    class Opposite(nn.Module):
-        def forward(self, x):
-            return x * torch.tensor([1.0, -1.0])[:, None, None]
-
-    found = felt(Opposite(), tokens(2, 3, 4))
-    assert_close(found, torch.tensor([0.0, 0, 1]) * torch.linspace(1.0, 2.0, 4).norm())
-
-
-def test_feeling_changes_nothing_and_works_without_gradients():
-    layer, x = made(ConvolutionLayer), tokens()
-    copy = x.clone()
-    with torch.no_grad():
-        first = felt(layer, x)
-    assert torch.equal(first, felt(layer, x)) and torch.equal(x, copy)
-    assert not x.requires_grad and x.grad is None
-    assert all(parameter.grad is None for parameter in layer.parameters())
-
-
-# --- steps and cost ---
-
-
-@pytest.mark.parametrize("seq", [1, 2, 9, 33])
-def test_only_the_recurrence_waits_longer_for_a_longer_sequence(seq):
-    x = tokens(1, seq, WIDTH)
-    assert waiting_products(made(RecurrentLayer), x) == seq
-    assert waiting_products(made(AttentionLayer), x) == 6
-    for layers in (1, 2, 5):
-        layer = made(ConvolutionLayer, dilations=(1,) * layers)
-        assert waiting_products(layer, x) == layers
-
-
-def test_a_chain_longer_than_python_s_stack():
-    assert waiting_products(made(RecurrentLayer, 2), tokens(1, 3000, 2)) == 3000
-
-
-def test_products_side_by_side_do_not_wait():
-    class Wide(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.c = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
-
-        def forward(self, x):
-            return self.c(self.a(x) + self.b(x)) + self.a(x)
-
-    assert waiting_products(Wide(), tokens()) == 2
-
-
-@pytest.mark.parametrize("seq", [1, 7, 20])
-@pytest.mark.parametrize("make", LAYERS)
-def test_the_formulas_count_what_pytorch_counts(make, seq):
-    layer = made(make)
-    assert counted_flops(layer, tokens(3, seq, WIDTH)) == 3 * layer.flops(seq)
+# --- what they cost ---
 
 
 def test_three_costs_share_a_part_and_attention_adds_its_square():
@@ -224,14 +151,19 @@ def test_three_costs_share_a_part_and_attention_adds_its_square():
         (lambda: ConvolutionLayer(0), "d_model: expected at least 1, got 0"),
         (lambda: ConvolutionLayer(4, 0), "kernel: expected at least 1, got 0"),
         (lambda: ConvolutionLayer(4, 3, ()), "dilations: expected at least 1, got 0"),
-        (lambda: ConvolutionLayer(4, 3, (1, 0)), "dilation: expected at least 1"),
+        (
+            lambda: ConvolutionLayer(4, 3, (1, 0)),
+            r"dilations\[1\]: expected at least 1",
+        ),
         (lambda: RecurrentLayer(0), "d_model: expected at least 1, got 0"),
         (lambda: AttentionLayer(7, 7), "d_model: expected an even number, got 7"),
         (lambda: AttentionLayer(0), "d_model: expected at least 1, got 0"),
         (lambda: AttentionLayer(6), "d_model=6 and num_heads=4"),
         (lambda: sinusoids(-1, 4), "seq: expected at least 0, got -1"),
         (lambda: sinusoids(3, 5), "d_model: expected an even number, got 5"),
-        (lambda: felt(nn.Identity(), tokens(3, 4)), r"x: expected shape .* \(3, 4\)"),
+        (lambda: ConvolutionLayer(4).flops(-3), "seq: expected at least 0, got -3"),
+        (lambda: RecurrentLayer(4).flops(-3), "seq: expected at least 0, got -3"),
+        (lambda: AttentionLayer(4).flops(-3), "seq: expected at least 0, got -3"),
     ],
 )
 def test_numbers_that_make_no_sense(call, message):
@@ -243,3 +175,19 @@ def test_numbers_that_make_no_sense(call, message):
 def test_tokens_of_another_width(make):
     with pytest.raises(ValueError, match=r"x: expected .*12.*got \(2, 5, 8\)"):
         made(make)(tokens(2, 5, 8))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ConvolutionLayer(4, 3, 2), "dilations: expected a list of ints, got 2"),
+        (lambda: ConvolutionLayer(4, 3, (1, 1.5)), r"dilations\[1\]: expected an int, got 1.5"),
+        (lambda: ConvolutionLayer(4).flops(2.5), "seq: expected an int, got 2.5"),
+        (lambda: RecurrentLayer(4).flops(2.5), "seq: expected an int, got 2.5"),
+        (lambda: AttentionLayer(4).flops(2.5), "seq: expected an int, got 2.5"),
+        (lambda: sinusoids(2.5, 4), "seq: expected an int, got 2.5"),
+    ],
+)  # fmt: skip
+def test_what_is_of_another_type(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()

@@ -54,6 +54,25 @@ def test_what_is_no_list(items):
     assert str(error.value) == f"heads: expected a list of ints, got {items!r}"
 
 
+@pytest.mark.parametrize("value", [1, 1e-9, 2.5])
+def test_a_number_above_zero(value):
+    checks.check_positive("rate", value)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, -1e-9, math.nan, math.inf, -math.inf])
+def test_what_is_no_number_above_zero(value):
+    with pytest.raises(ValueError, match=r"^rate: expected a number > 0, got"):
+        checks.check_positive("rate", value)
+    with pytest.raises(TypeError, match=r"^rate: expected a number, got '1'"):
+        checks.check_positive("rate", "1")
+
+
+def test_an_instance():
+    checks.check_instance("job", 1, int)
+    with pytest.raises(TypeError, match=r"^job: expected a str, got 1 of type int$"):
+        checks.check_instance("job", 1, str)
+
+
 @pytest.mark.parametrize("value", [0, 0.0, 0.5, 0.999])
 def test_a_probability(value):
     checks.check_probability("dropout", value)
@@ -105,6 +124,13 @@ def test_whole_numbers_have_one_axis(shape):
     numbers = torch.zeros(shape).long()
     with pytest.raises(ValueError, match=r"^lengths: expected shape \(batch,\), got"):
         checks.check_whole_numbers("lengths", numbers, "(batch,)")
+    checks.check_whole_numbers("tokens", torch.zeros(2, 3).long(), "(batch, seq)", 2)
+    with pytest.raises(
+        ValueError, match=r"^tokens: expected shape \(batch, seq\), got"
+    ):
+        checks.check_whole_numbers(
+            "tokens", torch.zeros(1, 2, 3).long(), "(batch, seq)", 2
+        )
 
 
 def test_three_axes_of_a_modules_mask_are_batch_query_and_key():

@@ -99,3 +99,90 @@ def test_heads_share_their_loss_alone():
         gradients.append(one.W_v.weight.grad[: WIDTH // 2])  # head 0
     assert not torch.allclose(*gradients)
     assert_close(head_contributions(team, x)[0], head_contributions(other, x)[0])
+
+
+# --- dropout, and what is no team ---
+
+
+def test_in_training_with_dropout_no_head_sees_another():
+    team, x = module(3, dropout=0.5).train(), tokens()
+
+    def read(changed):
+        """Run the module itself, so that its dropout would count, with all other heads' rows of W_o at 0."""
+        added = []
+        for head in range(3):
+            alone = copy.deepcopy(changed)
+            alone.W_o.weight.unflatten(1, (3, -1))[:, torch.arange(3) != head] = 0.0
+            added.append(alone(x)[0])
+        return torch.stack(added)
+
+    assert torch.equal(head_influence(team, read), torch.eye(3).bool())
+    assert team.training
+
+
+def test_read_never_gets_the_module_itself():
+    team, seen = module(3), []
+
+    def read(changed):
+        seen.append(changed)
+        with torch.no_grad():
+            added = head_contributions(changed, tokens())
+            changed.W_q.weight.zero_()
+        return added
+
+    before = copy.deepcopy(team.state_dict())
+    assert torch.equal(head_influence(team, read), torch.eye(3).bool())
+    assert len(seen) == 4 and all(one is not team for one in seen)
+    assert all(torch.equal(team.state_dict()[key], before[key]) for key in before)
+
+
+def test_a_number_for_each_head_is_enough_and_nan_is_no_change():
+    team, x = module(3), tokens()
+    reached = head_influence(
+        team, lambda m: head_contributions(m, x).abs().flatten(1).sum(dim=1)
+    )
+    assert torch.equal(reached, torch.eye(3).bool())
+    hidden = head_influence(team, lambda m: torch.full((2, 4), torch.nan))
+    assert hidden.shape == (2, 3) and not hidden.any()
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (torch.rand(SEQ, WIDTH), ValueError, r"x: expected shape \(batch, seq, 12\), got"),
+        (torch.rand(1, 2, SEQ, WIDTH), ValueError, r"x: expected .* got \(1, 2, 5, 12\)"),
+        (torch.rand(2, SEQ, 8), ValueError, r"x: expected .*12.* got \(2, 5, 8\)"),
+        (torch.rand(2, SEQ, WIDTH).double(), TypeError, "x: expected the module's dtype"),
+        (torch.zeros(2, SEQ, WIDTH).long(), TypeError, "x: expected a floating-point tensor"),
+        ([[[1.0] * WIDTH]], TypeError, "x: expected a torch.Tensor, got list"),
+    ],
+)  # fmt: skip
+def test_tokens_that_do_not_fit(x, error, message):
+    with pytest.raises(error, match=message):
+        head_contributions(module(3), x)
+
+
+def test_keys_of_another_width_cannot_be_the_tokens():
+    with pytest.raises(ValueError, match=r"x: expected .*8.* got \(2, 5, 12\)"):
+        head_contributions(module(3, kdim=8), tokens())
+
+
+def test_what_is_no_team():
+    with pytest.raises(TypeError, match="module: expected a MultiHeadAttention, got"):
+        head_contributions(mha.SingleHeadAttention(WIDTH), tokens())
+    with pytest.raises(TypeError, match="module: expected a MultiHeadAttention, got"):
+        head_influence(torch.nn.Identity(), lambda m: tokens())
+
+
+@pytest.mark.parametrize(
+    ("read", "error", "message"),
+    [
+        (lambda m: m(tokens()), TypeError, "output of read: expected a torch.Tensor, got tuple"),
+        (lambda m: torch.tensor(1.0), ValueError, r"output of read: expected shape \(heads, …\), got"),
+        (lambda m: torch.ones(0, 3), ValueError, "number of heads in the output of read: expected at least 1"),
+        (lambda m, sizes=[1, 2]: torch.ones(sizes.pop(), 3), ValueError, r"expected shape \(2, 3\), as before"),
+    ],
+)  # fmt: skip
+def test_what_read_must_return(read, error, message):
+    with pytest.raises(error, match=message):
+        head_influence(module(3), read)

@@ -24,6 +24,7 @@ HELPERS = (
     "pair_readers",
     "pair_task",
     "palette",
+    "probes",
     "profiling",
     "recordings",
     "resampling",
@@ -250,6 +251,7 @@ def test_helpers_agree_with_their_annotations(checked):
     measures.symbol_scores(readers)
     readers.alone(1)(pairs)
     beside, jobs = modules["mha.alternatives"], modules["mha.toy_jobs"]
+    probes = modules["mha.probes"]
     for make in (
         beside.ConvolutionLayer,
         beside.RecurrentLayer,
@@ -257,9 +259,9 @@ def test_helpers_agree_with_their_annotations(checked):
     ):
         layer = make(4)
         layer(torch.rand(3, 4))
-        beside.felt(layer, torch.rand(2, 3, 4))
-        beside.waiting_products(layer, torch.rand(2, 3, 4))
-        assert beside.counted_flops(layer, torch.rand(1, 3, 4)) == layer.flops(3)
+        probes.felt(layer, torch.rand(2, 3, 4))
+        probes.waiting_products(layer, torch.rand(2, 3, 4))
+        assert probes.counted_flops(layer, torch.rand(1, 3, 4)) == layer.flops(3)
     for job in jobs.JOBS.values():
         reader = jobs.train(job, lambda: beside.AttentionLayer(4), steps=2)
         jobs.accuracy(reader, job, 20, count=3)

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .checks import check_at_least, check_divisible, check_number, check_tensor
+from .checks import check_at_least, check_divisible, check_positive, check_tensor
 from .transformer_block import TransformerBlock
 
 
@@ -188,9 +188,7 @@ def continue_text(
     The model reads the last ``context`` characters, and its scores at the last position, divided by the
     temperature, decide how likely each next character is: below 1 the likely ones become likelier.
     """
-    check_number("temperature", temperature)
-    if temperature <= 0:
-        raise ValueError(f"temperature: expected a number > 0, got {temperature}")
+    check_positive("temperature", temperature)
     if text.dim() != 1 or len(text) < 1:
         raise ValueError(
             f"text: expected shape (seq,), not empty, got {tuple(text.shape)}"

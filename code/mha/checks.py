@@ -8,6 +8,14 @@ import torch
 from torch import Tensor
 
 
+def check_instance(name: str, value: object, kind: type) -> None:
+    """Raise unless ``value`` is a ``kind``."""
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"{name}: expected a {kind.__name__}, got {value!r:.60} of type {type(value).__name__}"
+        )
+
+
 def check_int(name: str, value: int) -> None:
     """Raise unless ``value`` is an int."""
     # A length inside torch.compile or torch.export is a SymInt.
@@ -55,6 +63,13 @@ def check_number(name: str, value: float) -> None:
         )
 
 
+def check_positive(name: str, value: float) -> None:
+    """Raise unless ``value`` is a finite number above 0."""
+    check_number(name, value)
+    if not 0.0 < value < float("inf"):
+        raise ValueError(f"{name}: expected a number > 0, got {value}")
+
+
 def check_probability(name: str, value: float) -> None:
     """Raise unless ``value`` lies in [0, 1)."""
     check_number(name, value)
@@ -89,12 +104,12 @@ def check_float_tensor(name: str, tensor: Tensor, least: int, layout: str) -> No
         raise TypeError(f"{name}: expected a floating-point tensor, got {tensor.dtype}")
 
 
-def check_whole_numbers(name: str, tensor: Tensor, layout: str) -> None:
-    """Raise unless ``tensor`` has one axis (``layout`` names it) and holds whole numbers."""
-    check_tensor(name, tensor, 1, f"shape {layout}")
+def check_whole_numbers(name: str, tensor: Tensor, layout: str, axes: int = 1) -> None:
+    """Raise unless ``tensor`` has so many axes (``layout`` names them) and holds whole numbers."""
+    check_tensor(name, tensor, axes, f"shape {layout}")
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"{name}: expected whole numbers, got {tensor.dtype}")
-    if tensor.dim() != 1:
+    if tensor.dim() != axes:
         raise ValueError(f"{name}: expected shape {layout}, got {tuple(tensor.shape)}")
 
 

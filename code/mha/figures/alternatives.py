@@ -26,6 +26,10 @@ STYLES = {
     "recurrence": ("ink", "--", "s", "paper"),
     "attention": ("ink", "-", "o", "ink"),
 }
+SAME_LINE = {
+    "convolution": {"markersize": 4, "zorder": 2.2},
+    "recurrence": {"markersize": 8},
+}
 TOKENS, ACROSS, RADIUS = 7, 20, 7.5  # of the diagram of paths
 TOP, MIDDLE, BOTTOM = 50, 92, 134
 
@@ -130,9 +134,10 @@ def reach(felt: dict[str, Float[Tensor, "seq"]]) -> Figure:
 
 def _line(axes: Axes, name: str, xs: Sequence[float], ys: Sequence[float], **style) -> None:  # fmt: skip
     color, line, marker, fill = STYLES[name]
+    style = {"markersize": 5, "linewidth": 1.5} | style
     axes.plot(
-        xs, ys, color=COLORS[color], linestyle=line, marker=marker, markersize=5,
-        linewidth=1.5, markerfacecolor=COLORS[fill], **style,
+        xs, ys, color=COLORS[color], linestyle=line, marker=marker,
+        markerfacecolor=COLORS[fill], **style,
     )  # fmt: skip
 
 
@@ -157,7 +162,9 @@ def costs(
     ):
         for name, numbers in values.items():
             ratios = np.divide(numbers, values["convolution"])
-            _line(axes, name, lengths, ratios)
+            # Where two lines are one, small triangles lie inside large squares.
+            style = SAME_LINE.get(name, {})
+            _line(axes, name, lengths, ratios, **style)
         axes.set_title(word(title))
         logarithmic(axes, lengths, base=2)
         axes.set_xlabel(word("tokens_axis"))
