@@ -1,9 +1,11 @@
-"""Each notebook runs as on Colab: from an empty folder, where torch is installed and the package is not.
+"""The set-up cell, as on Colab: in an empty folder, where torch is installed and the package is not.
 
-The set-up cell then installs the package from the repository's address. Here git is told to find that address
-in a copy of the working tree, so that what is tested is what is about to be pushed.
+It installs the package from the repository's address. Here git is told to find that address in a copy of the
+working tree, so that what is tested is what is about to be pushed. That the cells then run is nbval's test; what can
+go wrong here alone is that something is not installed or is looked for in the repository.
 """
 
+import ast
 import json
 import os
 import subprocess
@@ -54,22 +56,14 @@ def origin(root, tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def colab(tmp_path) -> Path:
+@pytest.fixture(scope="module")
+def colab(tmp_path_factory) -> Path:
     """Return the Python of an environment that has what this one has, except the package."""
-    folder = tmp_path / "environment"
-    subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", folder],
-        check=True,
-        capture_output=True,
-    )
+    folder = tmp_path_factory.mktemp("colab") / "environment"
+    command = [sys.executable, "-m", "venv", "--without-pip", folder]
+    subprocess.run(command, check=True, capture_output=True)
     here = Path(sysconfig.get_paths()["purelib"])
-    there = (
-        folder
-        / "lib"
-        / f"python{sys.version_info.major}.{sys.version_info.minor}"
-        / "site-packages"
-    )
+    there = folder / here.relative_to(sys.prefix)
     others = folder / "others"
     others.mkdir()
     for path in here.iterdir():
@@ -80,15 +74,15 @@ def colab(tmp_path) -> Path:
     python = folder / "bin" / "python"
     probe = "import importlib.util as u; print(u.find_spec('mha'), u.find_spec('torch') is not None)"
     found = subprocess.run(
-        [python, "-c", probe], cwd=tmp_path, check=True, capture_output=True, text=True
+        [python, "-c", probe], check=True, capture_output=True, text=True
     )
     assert found.stdout.split() == ["None", "True"]
     return python
 
 
-def test_the_notebook_runs_from_an_empty_folder(
-    notebook, origin, colab, tmp_path, monkeypatch
-):
+@pytest.fixture
+def run(origin, colab, tmp_path, monkeypatch):
+    """Return a function that runs cells in an empty folder, with a kernel of that environment."""
     settings = {
         f"url.file://{origin}.insteadOf": f"https://github.com/{repository.configured()}",
         # The copy belongs to whoever runs the tests, in whatever container.
@@ -104,33 +98,54 @@ def test_the_notebook_runs_from_an_empty_folder(
 
     empty = tmp_path / "content"
     empty.mkdir()
-    document = nbformat.read(notebook, as_version=4)
-    probe = nbformat.v4.new_code_cell("print(mha.__file__)")
-    document.cells.append(probe)
-
-    # A kernel of that environment, under a name of its own.
-    kernel = tmp_path / "jupyter" / "kernels" / "colab"
+    kernel = tmp_path / "jupyter" / "kernels" / "colab"  # a name of its own
     kernel.mkdir(parents=True)
-    command = [
-        str(colab),
-        "-m",
-        "ipykernel_launcher",
-        "-f",
-        "{connection_file}",
-        "--log-level=ERROR",
-    ]
+    command = [str(colab), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    command.append("--log-level=ERROR")
     specification = {"argv": command, "language": "python", "display_name": "Colab"}
     (kernel / "kernel.json").write_text(json.dumps(specification), encoding="utf-8")
     monkeypatch.setenv("JUPYTER_PATH", str(kernel.parent.parent))
-    client = NotebookClient(
-        document,
-        kernel_name="colab",
-        timeout=tool.CELL_TIMEOUT,
-        resources={"metadata": {"path": str(empty)}},
-    )
-    client.execute()
 
-    where = Path(document.cells[-1].outputs[0].text.strip())
-    assert where.is_relative_to(colab.parent.parent), f"the package came from {where}"
-    assert not tool.problems(document)
-    assert not list(empty.iterdir()), "the notebook leaves files behind"
+    def run(cells: list[str]) -> str:
+        """Return what the last cell prints."""
+        document = nbformat.v4.new_notebook()
+        document.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+        client = NotebookClient(
+            document,
+            kernel_name="colab",
+            timeout=tool.CELL_TIMEOUT,
+            resources={"metadata": {"path": str(empty)}},
+        )
+        client.execute()
+        assert not tool.problems(document)
+        assert not list(empty.iterdir()), "it leaves files behind"
+        return document.cells[-1].outputs[0].text.strip()
+
+    return run
+
+
+def cells_of(notebook: Path) -> list[str]:
+    document = nbformat.read(notebook, as_version=4)
+    return [cell.source for cell in document.cells if cell.cell_type == "code"]
+
+
+def imports(cells: list[str]) -> str:
+    """Return all import statements of the cells."""
+    found = []
+    for cell in cells:
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                found.append(ast.unparse(node))
+    return "\n".join(found)
+
+
+def test_the_set_up_cell_installs_the_package_and_imports_work(notebook, run, colab):
+    cells = cells_of(notebook)
+    where = run([cells[0], imports(cells[1:]), "print(mha.__file__)"])
+    assert Path(where).is_relative_to(colab.parent.parent), f"it came from {where}"
+
+
+def test_a_whole_notebook_runs_from_an_empty_folder(root, run):
+    """One that draws and shows sources."""
+    cells = cells_of(root / "chapters" / "01_single_head.ipynb")
+    run([*cells, "print(mha.__file__)"])

@@ -174,7 +174,9 @@ def test_values_know_their_place_only_with_a_table_for_each_label():
     pairs = some()
     row = torch.full_like(pairs.symbols, 2)
     pairs = pairs._replace(symbols=row)
-    plain, tables = readers().rows(pairs), readers(table_per_label=True).rows(pairs)
+    plain, tables = (
+        readers(table_per_label=own).alone(0).rows(pairs) for own in (False, True)
+    )
     assert (plain == 2).all()
     assert torch.equal(tables, 2 + SYMBOLS * pairs.labels)
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .checks import check_at_least, check_divisible, check_positive, check_tensor
+from .schedule import one_cycle
 from .transformer_block import TransformerBlock
 
 
@@ -155,11 +156,8 @@ def train(
 
     The optimiser is AdamW; losses are in nats a character.
     """
-    check_at_least("steps", steps)
     optimizer = torch.optim.AdamW(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, learning_rate, total_steps=steps, pct_start=0.1
-    )
+    schedule = one_cycle(optimizer, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     device = model.positions.weight.device
     losses = []

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from .checks import check_at_least, check_index, check_int, listed
 from .head_splitting import combine_heads, split_heads
 from .pair_task import PairReader, Pairs
+from .schedule import one_cycle
 from .single_head import scaled_dot_product_attention
 
 
@@ -46,7 +47,7 @@ class PairReaders(nn.Module):
         self.num_seeds, self.options = len(readers), options
         self.num_heads, self.num_symbols = readers[0].num_heads, readers[0].num_symbols
         self.blind_keys = readers[0].blind_keys
-        self.rows = readers[0].rows
+        self.check = readers[0].check
         for name, _ in readers[0].named_parameters():
             numbers = torch.stack([reader.get_parameter(name) for reader in readers])
             self.register_parameter(name.replace(".", "_"), nn.Parameter(numbers))
@@ -73,25 +74,32 @@ class PairReaders(nn.Module):
     ) -> tuple[
         Float[Tensor, "seeds batch 2 symbols"], Float[Tensor, "seeds batch heads seq"]
     ]:
-        """Return what each reader alone returns, along a first axis ``seeds``; errors are those of ``rows``."""
-        count, seq = pairs.symbols.shape
-        rows = self.rows(pairs)
-        labels = self.labels_weight[:, pairs.labels.flatten()]
-        tokens = labels + self.symbols_weight[:, rows.flatten()]
-        asked = (
-            self.first_weight[:, pairs.asked[:, 0]]
-            + self.second_weight[:, pairs.asked[:, 1]]
-        )  # (seeds, batch, d_model)
-        query = self._project("attention_W_q", asked).unflatten(1, (count, 1))
-        key = self._project("attention_W_k", labels if self.blind_keys else tokens)
-        value = self._project("attention_W_v", tokens)
-        key, value = key.unflatten(1, (count, seq)), value.unflatten(1, (count, seq))
+        """Return what each reader alone returns, along a first axis ``seeds``; errors are those of ``check``."""
+        self.check(pairs)
+        # There are few different tokens and questions: each is projected once, and then looked up.
+        labels = self.labels_weight[:, :, None]  # (seeds, labels, 1, d_model)
+        symbols = self.symbols_weight.unflatten(1, (-1, self.num_symbols))
+        tokens = labels + symbols  # (seeds, labels, symbols, d_model)
+        questions = self.first_weight[:, :, None] + self.second_weight[:, None]
+        token = pairs.labels * self.num_symbols + pairs.symbols
+        question = pairs.asked[:, :1] * questions.shape[2] + pairs.asked[:, 1:]
+        query = self._look_up("attention_W_q", questions, question)
+        if self.blind_keys:
+            key = self._look_up("attention_W_k", labels, pairs.labels)
+        else:
+            key = self._look_up("attention_W_k", tokens, token)
+        value = self._look_up("attention_W_v", tokens, token)
         heads = [split_heads(x, self.num_heads) for x in (query, key, value)]
         # (seeds, batch, heads, length, d_k) each
         output, weights = scaled_dot_product_attention(*heads)
         output = self._project("attention_W_o", combine_heads(output)[:, :, 0])
         scores = self._project("scores", output).unflatten(-1, (2, self.num_symbols))
         return scores, weights[..., 0, :]
+
+    def _look_up(self, name: str, table: Tensor, rows: Tensor) -> Tensor:
+        """Project ``(seeds, any, any, d_model)``, and return its ``rows``: ``(seeds, *rows, width)``."""
+        projected = self._project(name, table.flatten(1, 2))
+        return projected[:, rows.flatten()].unflatten(1, rows.shape)
 
     def _project(self, name: str, x: Tensor) -> Tensor:
         """Apply each seed's own linear layer: ``(seeds, any, width)``."""
@@ -127,11 +135,8 @@ def train(
     Tensor
         ``(steps, seeds)``, the mean cross-entropy of a symbol, in nats.
     """
-    check_at_least("steps", steps)
     optimizer = torch.optim.Adam(readers.parameters(), fused=True)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, learning_rate, total_steps=steps, pct_start=0.1
-    )
+    schedule = one_cycle(optimizer, learning_rate, steps)
     generator = torch.Generator().manual_seed(seed)
     losses = []
     for _ in range(steps):

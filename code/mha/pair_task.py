@@ -147,11 +147,11 @@ class PairReader(nn.Module):
     ) -> tuple[Float[Tensor, "batch 2 symbols"], Float[Tensor, "batch heads seq"]]:
         """Return the scores of all symbols for both places, and the question's weights.
 
-        Errors are those of :meth:`rows`.
+        Errors are those of :meth:`check`.
         """
-        rows = self.rows(pairs)
+        self.check(pairs)
         labels = self.labels(pairs.labels)  # (batch, seq, d_model)
-        tokens = labels + self.symbols(rows)
+        tokens = labels + self.symbols(self.rows(pairs))
         asked = self.first(pairs.asked[:, :1]) + self.second(pairs.asked[:, 1:])
         keys = labels if self.blind_keys else tokens
         output, weights = self.attention(asked, keys, tokens)  # one query
@@ -159,13 +159,12 @@ class PairReader(nn.Module):
         return scores, weights[:, :, 0]
 
     def rows(self, pairs: Pairs) -> Int[Tensor, "batch seq"]:
-        """Return which row of the table of symbols each token takes.
+        """Return which row of the table of symbols each token takes."""
+        shift = self.num_symbols * pairs.labels if self.table_per_label else 0
+        return pairs.symbols + shift
 
-        Raises
-        ------
-        ValueError
-            If a symbol or a label, in a token or in the question, is not in the tables.
-        """
+    def check(self, pairs: Pairs) -> None:
+        """Raise a ``ValueError`` if a symbol or a label, in a token or in the question, is not in the tables."""
         for name, count in (
             ("symbols", self.num_symbols),
             ("labels", self.num_labels),
@@ -178,5 +177,3 @@ class PairReader(nn.Module):
                     f"pairs.{name}: expected numbers from 0 to {count - 1}, "
                     f"got numbers from {low} to {high}"
                 )
-        shift = self.num_symbols * pairs.labels if self.table_per_label else 0
-        return pairs.symbols + shift

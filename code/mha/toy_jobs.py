@@ -11,10 +11,10 @@ from torch.nn import functional as F
 from .checks import (
     check_at_least,
     check_instance,
-    check_positive,
     check_tensor,
     check_whole_numbers,
 )
+from .schedule import one_cycle
 
 NOTHING = -100  # what cross_entropy leaves out
 KEYS = VALUES = 8
@@ -196,17 +196,13 @@ def train(
         If a number is too small, or the learning rate is not finite.
     """
     check_instance("job", job, Job)
-    check_at_least("steps", steps)
     check_at_least("batch", batch)
-    check_positive("learning_rate", learning_rate)
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed seeds GPUs too
         reader = Reader(job, make_layer()).train()
         optimizer = torch.optim.Adam(reader.parameters(), fused=True)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, learning_rate, total_steps=steps, pct_start=0.1
-        )
+        schedule = one_cycle(optimizer, learning_rate, steps)
         for _ in range(steps):
             tokens, answers = job.draw(batch, length, generator)
             loss = F.cross_entropy(reader(tokens).flatten(0, 1), answers.flatten())
