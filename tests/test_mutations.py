@@ -300,8 +300,6 @@ for name, (folder, *tests) in json.loads(sys.argv[1]).items():
         # What takes longer than most of these tests is left out: plugins, rewritten asserts, a collection at the end.
         options = ["-x", "-q", "-o", "addopts=", "--assert=plain"]
         options += ["-p", "no:cacheprovider", "-p", "no:unraisableexception"]
-        # Hypothesis and others are imported already, on purpose.
-        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
         code = 99  # a crash must not look like a test that failed
         try:
             code = int(pytest.main([*options, *tests]))

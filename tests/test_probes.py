@@ -2,25 +2,12 @@
 
 import pytest
 import torch
+from small_layers import LAYERS, SEQ, WIDTH, made, tokens
 from torch import nn
 from torch.testing import assert_close
 
 from mha.alternatives import AttentionLayer, ConvolutionLayer, RecurrentLayer
 from mha.probes import counted_flops, felt, waiting_products
-
-WIDTH, SEQ = 12, 20
-LAYERS = [ConvolutionLayer, RecurrentLayer, AttentionLayer]
-
-
-def made(make, width=WIDTH, **options):
-    torch.manual_seed(0)
-    return make(width, **options)
-
-
-def tokens(*shape, seed=1):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape or (2, SEQ, WIDTH), generator=generator)
-
 
 # --- what is felt ---
 
